@@ -1,0 +1,13 @@
+#include "kernels/check.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+namespace headrace::kernels {
+
+void check_failed(const char* file, int line, const char* condition) {
+  std::fprintf(stderr, "%s:%d: check failed: %s\n", file, line, condition);
+  std::abort();
+}
+
+}  // namespace headrace::kernels
