@@ -1,0 +1,162 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <queue>
+#include <string>
+#include <vector>
+
+#include "protocol/files.h"
+#include "protocol/link.h"
+#include "protocol/random.h"
+#include "protocol/strand.h"
+
+namespace headrace::sim {
+
+// A cluster in one thread, on virtual time, from one seed. Each SimProcess stands for a process: it
+// hands out strands, a network, random numbers and files for the constructors of real actors, and
+// dies as a whole. Nothing happens but inside run_*(); equal seeds and equal calls give equal runs.
+//
+//   SimWorld world({.seed = 7});
+//   SimProcess& p = world.spawn("decode-0");
+//   auto strand = p.make_strand("worker");
+//   auto worker = std::make_shared<Worker>(strand, p.network(), p.random(), ...);
+//   p.own(worker);                 // the process holds it; crash() destroys it
+//   world.run_for(2s);
+//   world.crash(p);                // its peers learn of it a little later
+//   SimProcess& again = world.spawn("decode-0");  // a new life, same files
+//   REQUIRE(world.run_while([&] { return !done; }, 30s));   // else print world.trace()
+struct SimOptions {
+  uint64_t seed = 1;
+  Duration link_delay_min = 20us;  // one way, drawn for each frame; frames of a link stay in order
+  Duration link_delay_max = 2ms;
+  uint32_t spike_one_in = 0;  // 0: never; else one frame in so many takes up to spike_max
+  Duration spike_max = 200ms;
+  Duration task_delay_max = 30us;  // from post() to the run
+  Duration timer_late_max = 200us;
+  size_t trace_max = 4096;  // newest entries kept
+};
+
+class SimWorld;
+class SimStrand;
+class SimNetwork;
+struct SimEnd;
+
+// A named group of strands, links, listeners, files and objects that dies together. Owned by the
+// world; stays addressable (dead) until the world ends.
+class SimProcess {
+ public:
+  SimProcess(SimWorld& world, std::string name);
+  ~SimProcess();
+  SimProcess(const SimProcess&) = delete;
+
+  const std::string& name() const { return name_; }
+  bool alive() const { return alive_; }
+  std::shared_ptr<Strand> make_strand(std::string name = "");
+  Network& network();
+  Random& random() { return random_; }
+  Files& files() { return *files_; }
+  // Keeps it until the process ends. Destroyed in reverse order, once the process is dead: whatever
+  // a destructor still posts or sends is lost.
+  void own(std::shared_ptr<void> object);
+
+ private:
+  friend class SimWorld;
+  friend class SimStrand;
+  friend class SimNetwork;
+  void die();
+
+  SimWorld& world_;
+  std::string name_;
+  bool alive_ = true;
+  SeededRandom random_;
+  std::unique_ptr<SimNetwork> network_;
+  std::unique_ptr<Files> files_;
+  std::vector<std::weak_ptr<SimStrand>> strands_;
+  std::vector<std::shared_ptr<void>> owned_;
+};
+
+// How others learn that a process died.
+enum class Death {
+  kClosing,  // its connections break: seen after a link delay; frames on the way may be lost
+  kSilent,   // as if the machine vanished: nobody is told, dials to it run into their deadline
+};
+
+class SimWorld final : public Clock {
+ public:
+  explicit SimWorld(SimOptions options = {});
+  ~SimWorld() override;
+  SimWorld(const SimWorld&) = delete;
+
+  // A new process; a name may be used again once its holder is dead.
+  SimProcess& spawn(std::string name);
+  void crash(SimProcess& process, Death death = Death::kClosing);
+  // All its connections break, both sides live on.
+  void break_links(SimProcess& process);
+
+  Instant now() const override { return now_; }
+  Random& random() { return random_; }
+  const SimOptions& options() const { return options_; }
+  // Runs `task` after `delay`, outside of any process: for the test's own script.
+  void at(Duration delay, Task task);
+
+  // Runs the next event; false when there is none.
+  bool step();
+  // Runs all events up to then and sets the clock to it.
+  void run_until(Instant end);
+  void run_for(Duration duration) { run_until(now_ + duration); }
+  // Runs until nothing is left to do; false when `most` of virtual time passed first.
+  bool run_until_idle(Duration most = 60s);
+  // Runs while `busy()`; false when `most` of virtual time passed, or nothing is left to do, first.
+  bool run_while(const std::function<bool()>& busy, Duration most = 60s);
+
+  // Adds a line to the trace. The world itself notes processes, links, frames and closings.
+  void note(std::string line);
+  // The newest lines, each with its time: print them when a run fails.
+  std::string trace() const;
+  // Of every line ever noted: equal for equal runs.
+  uint64_t trace_hash() const { return trace_hash_; }
+  uint64_t events() const { return events_; }
+
+  // --- for the parts of the simulator ---
+  Duration draw(Duration min, Duration max);  // uniform, from the seed
+  Duration draw_link_delay();
+  void schedule(Instant when, Task task);
+
+ private:
+  friend class SimProcess;
+  friend class SimNetwork;
+  friend class SimFiles;
+  struct Event {
+    Instant when;
+    uint64_t tie;   // random: order among equals
+    uint64_t rank;  // of creation: the last word
+    mutable Task task;
+    bool operator<(const Event& other) const;  // later first, for the heap
+  };
+  struct Disk {
+    std::map<std::string, Bytes> files;
+    std::map<std::string, SimProcess*> locks;
+  };
+  struct Door;  // a listening endpoint
+
+  SimOptions options_;
+  SeededRandom random_;
+  Instant now_;
+  uint64_t created_ = 0;
+  uint64_t events_ = 0;
+  uint64_t trace_hash_ = 0;
+  uint16_t port_next_ = 20000;
+  std::priority_queue<Event> queue_;
+  std::deque<std::string> trace_;
+  std::map<std::string, Disk> disks_;  // by name of process: files outlive it
+  std::map<std::string, std::shared_ptr<Door>> doors_;
+  std::vector<std::string> vanished_;  // endpoints of the silently dead
+  std::vector<std::weak_ptr<SimEnd>> ends_;
+  std::vector<std::unique_ptr<SimProcess>> processes_;
+};
+
+}  // namespace headrace::sim
