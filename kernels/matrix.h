@@ -55,6 +55,8 @@ size_t packed_bytes(WeightType type, int64_t rows, int64_t cols);
 // Tiles are independent, so callers may share them out.
 void pack_tile(SourceType from, const std::byte* source, int32_t rows, int32_t cols, int32_t tile,
                std::byte* to);
+// Row `row` as `cols` floats, each what weight_at gives.
+void unpack_row(const Matrix& m, int32_t row, float* out);
 // One weight as a float; slow, for references and checks.
 float weight_at(const Matrix& m, int32_t row, int32_t col);
 // False if a scale, minimum or float weight of these source rows is NaN or infinite.

@@ -11,6 +11,7 @@ namespace headrace::kernels {
 // instantiated from kernels/cpu/<op>_body.h in a file with the flags of its instruction set.
 // Call only what supported() allows. Those with `scratch` need *_scratch_bytes() of memory there,
 // 64-byte aligned, whatever it holds.
+size_t matmul_scratch_bytes(const MatMul& op);
 size_t attention_scratch_bytes(const Attention& op, int threads);
 size_t sample_scratch_bytes(const Sample& op, int threads);
 
@@ -18,7 +19,7 @@ size_t sample_scratch_bytes(const Sample& op, int threads);
   void embed_##path(const Embed& op, ThreadPool& pool);                             \
   void rms_norm_##path(const RmsNorm& op, ThreadPool& pool);                        \
   void quantize_rows_##path(const QuantizeRows& op, ThreadPool& pool);              \
-  void matmul_##path(const MatMul& op, ThreadPool& pool);                           \
+  void matmul_##path(const MatMul& op, ThreadPool& pool, std::byte* scratch);       \
   void rope_append_kv_##path(const RopeAppendKv& op, ThreadPool& pool);             \
   void attention_##path(const Attention& op, ThreadPool& pool, std::byte* scratch); \
   void swiglu_##path(const SwiGlu& op, ThreadPool& pool);                           \

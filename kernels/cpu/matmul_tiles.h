@@ -1,0 +1,49 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/ops.h"
+#include "kernels/thread_pool.h"
+
+namespace headrace::kernels {
+
+// What the three bodies of matmul share: the cut into pieces, and the form in which a piece gets
+// its activations. Nothing here is inline code, since files of every instruction set include it.
+
+// A group of T tokens, ordered so that every operand of a unit stands at a constant distance:
+//   quantized  per unit: int8 q[T][32], f32 scale[T], i32 start[T], f32 low[T]
+//              start = what the integer sum begins with, for the zero point: -8 (W4) or -128 (W8)
+//              times sum(q); low = f32(scale * sum(q)), what the minimum is multiplied by
+//   floats     per unit: f32 x[32][T]
+constexpr int kQuantTokenBytes = kGroup + 4 + 4 + 4;  // of one token in one unit
+constexpr int kFloatTokenBytes = 4 * kGroup;
+
+// One group of tokens against tiles that lie side by side.
+struct TileJob {
+  WeightType type;
+  const std::byte* w;  // the first tile
+  size_t tile_bytes;   // from tile to tile
+  int tiles;           // >= 1
+  int cols;            // K
+  int units;           // ceil(K / 32)
+  const std::byte* x;  // the packed group
+  int tokens;          // T
+  float* y;            // of the first token and the first row of the first tile
+  int64_t stride;      // floats from token to token
+  int rows;            // that exist, of the tiles' 32 * tiles: the others are not stored
+  bool add;            // y += instead of y =
+  bool cold;           // these weights come from memory: fetch ahead
+};
+
+struct TilePath {
+  void (*run)(const TileJob& job);
+  int quant_tokens;  // most tokens of a group
+  int float_tokens;
+};
+
+// Packs the activations into `scratch` (matmul_scratch_bytes), then shares the tiles out. A result
+// depends on its row and its token alone, so no cut can change a bit.
+void run_tiles(const MatMul& op, ThreadPool& pool, std::byte* scratch, const TilePath& path);
+
+}  // namespace headrace::kernels
