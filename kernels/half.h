@@ -3,25 +3,37 @@
 #include <bit>
 #include <cstdint>
 
+// IEEE 754 binary16, by hand: for files without F16C. Same bits as the instructions, NaN included.
+// `static`, so that a file with its own instruction set keeps its copy to itself.
+
 namespace headrace::kernels {
 
-// IEEE 754 binary16 and bfloat16 to f32, exact for every pattern: subnormals, infinities and NaN
-// included. Plain integer code, so that the oldest processor gives what F16C gives.
-inline float f32_from_f16(uint16_t h) {
-  const uint32_t sign = static_cast<uint32_t>(h & 0x8000u) << 16;
-  const uint32_t rest = h & 0x7fffu;
-  if (rest >= 0x7c00u) {  // infinity or NaN; a signalling NaN turns quiet, as in F16C
-    const uint32_t quiet = rest > 0x7c00u ? 0x400000u : 0u;
-    return std::bit_cast<float>(sign | 0x7f800000u | quiet | (rest & 0x3ffu) << 13);
-  }
-  if (rest >= 0x0400u) return std::bit_cast<float>(sign | ((rest << 13) + (112u << 23)));
-  // Zero and subnormals are rest * 2^-24, which f32 holds exactly.
-  const float magnitude = static_cast<float>(rest) * 0x1p-24f;
-  return std::bit_cast<float>(sign | std::bit_cast<uint32_t>(magnitude));
+static inline float half_to_float(uint16_t h) {
+  const uint32_t sign = static_cast<uint32_t>(h & 0x8000) << 16;
+  // Exponent and mantissa moved into place read 2^-112 of the value, subnormals included.
+  const uint32_t shifted = static_cast<uint32_t>(h & 0x7fff) << 13;
+  uint32_t bits = std::bit_cast<uint32_t>(std::bit_cast<float>(shifted) * 0x1p112f);
+  if (shifted >= 0x0f800000) bits = shifted | 0x7f800000;
+  if (shifted > 0x0f800000) bits |= 0x00400000;  // a NaN becomes quiet
+  return std::bit_cast<float>(sign | bits);
 }
 
-inline float f32_from_bf16(uint16_t h) {
-  return std::bit_cast<float>(static_cast<uint32_t>(h) << 16);
+// Rounds to nearest, ties to even; overflow becomes infinity.
+static inline uint16_t float_to_half(float f) {
+  const uint32_t bits = std::bit_cast<uint32_t>(f);
+  const uint32_t sign = bits >> 16 & 0x8000;
+  const uint32_t magnitude = bits & 0x7fffffff;
+  uint32_t h;
+  if (magnitude > 0x7f800000) {
+    h = 0x7e00 | (magnitude >> 13 & 0x1ff);
+  } else if (magnitude >= 0x47800000) {  // 2^16
+    h = 0x7c00;
+  } else if (magnitude < 0x38800000) {  // 2^-14: 0.5 has the spacing of f16 subnormals
+    h = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000;
+  } else {
+    h = (magnitude + 0xfff + (magnitude >> 13 & 1) - 0x38000000) >> 13;
+  }
+  return static_cast<uint16_t>(sign | h);
 }
 
 }  // namespace headrace::kernels
