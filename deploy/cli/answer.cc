@@ -1,0 +1,113 @@
+#include "deploy/cli/answer.h"
+
+#include <cstdio>
+
+#include "deploy/cli/output.h"
+
+namespace headrace::cli {
+
+using coordinator::Chunk;
+using coordinator::Ended;
+
+std::optional<Figures> figures(const Answer& answer, const ModelCost& cost,
+                               const MachineLimits& limits) {
+  const auto& timing = answer.ended.timing;
+  const double seconds = timing.total - timing.first_token;
+  if (answer.ids.size() < 2 || seconds <= 0) return std::nullopt;
+  const double steps = static_cast<double>(answer.ids.size() - 1);
+  const double prompt = answer.ended.usage.prompt_tokens;
+  // Step i reads the weights and the KV of the prompt and of the i tokens before.
+  const double context = prompt + (steps + 1) / 2;
+  const double bytes =
+      static_cast<double>(cost.weight_bytes) + context * static_cast<double>(cost.kv_token_bytes);
+  Figures f;
+  f.tokens_per_second = steps / seconds;
+  f.bytes_per_second = f.tokens_per_second * bytes;
+  f.limit = read_limit(limits, static_cast<uint64_t>(bytes));
+  return f;
+}
+
+std::string summary(const Answer& answer, const std::optional<Figures>& f) {
+  const size_t n = answer.ids.size();
+  std::string line = std::to_string(n) + (n == 1 ? " token" : " tokens");
+  char text[96];
+  if (f) {
+    std::snprintf(text, sizeof text, ", %.1f tok/s, %.2f GB/s", f->tokens_per_second,
+                  f->bytes_per_second / 1e9);
+    line += text;
+    if (f->limit > 0) {
+      std::snprintf(text, sizeof text, ", %.0f %% of the measured %.1f GB/s", f->share() * 100,
+                    f->limit / 1e9);
+      line += text;
+    }
+  }
+  if (n > 0) {
+    std::snprintf(text, sizeof text, "; first token after %.0f ms",
+                  answer.ended.timing.first_token * 1e3);
+    line += text;
+  }
+  return line;
+}
+
+void AnswerPrinter::on(const Chunk& chunk) {
+  answer_.ids.insert(answer_.ids.end(), chunk.ids.begin(), chunk.ids.end());
+  answer_.text += chunk.text;
+  if (json_ || chunk.text.empty()) return;
+  std::fwrite(chunk.text.data(), 1, chunk.text.size(), stdout);
+  std::fflush(stdout);
+}
+
+namespace {
+
+nlohmann::ordered_json to_json(const Answer& answer, const std::optional<Figures>& f,
+                               bool kv_digest) {
+  const Ended& ended = answer.ended;
+  nlohmann::ordered_json timing = {{"queue", ended.timing.queue},
+                                   {"first_token", ended.timing.first_token},
+                                   {"total", ended.timing.total}};
+  if (f) {
+    timing["tokens_per_second"] = f->tokens_per_second;
+    timing["bytes_per_second"] = f->bytes_per_second;
+    timing["limit_bytes_per_second"] = f->limit;
+  }
+  nlohmann::ordered_json object = {{"ids", answer.ids},
+                                   {"text", answer.text},
+                                   {"finish", name(ended.finish)},
+                                   {"usage",
+                                    {{"prompt_tokens", ended.usage.prompt_tokens},
+                                     {"completion_tokens", ended.usage.completion_tokens},
+                                     {"cached_tokens", ended.usage.cached_tokens}}},
+                                   {"timing", timing},
+                                   {"remote_prefill", ended.remote_prefill}};
+  if (kv_digest) object["kv_digest"] = hex(ended.kv);
+  if (!ended.status.ok()) {
+    object["error"] = {{"code", std::string(name(ended.status.code))},
+                       {"message", ended.status.message}};
+  }
+  return object;
+}
+
+}  // namespace
+
+int AnswerPrinter::finish(const Ended& ended, const ModelCost& cost, const MachineLimits& limits,
+                          bool kv_digest) {
+  answer_.ended = ended;
+  answer_.text += ended.text;
+  const bool good = ended.finish == Finish::kStop || ended.finish == Finish::kLength;
+  const auto measured = figures(answer_, cost, limits);
+  if (json_) {
+    // A refusal gives no object: there is no answer, not even a part of one.
+    if (good || !answer_.ids.empty()) print_json(to_json(answer_, measured, kv_digest));
+  } else {
+    std::fwrite(ended.text.data(), 1, ended.text.size(), stdout);
+    if (!answer_.text.empty() && answer_.text.back() != '\n') std::fputc('\n', stdout);
+    std::fflush(stdout);
+    if (good) say(summary(answer_, measured));
+    if (good && kv_digest) say("kv digest " + hex(ended.kv));
+  }
+  if (good) return kExitOk;
+  if (ended.status.ok()) return fail(error(Errc::kCancelled, "cancelled"));
+  return fail(ended.status);
+}
+
+}  // namespace headrace::cli

@@ -1,0 +1,52 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "coordinator/client_port.h"
+#include "protocol/model_card.h"
+#include "protocol/time_model.h"
+
+namespace headrace::cli {
+
+// An answer as `run` received it, from wherever.
+struct Answer {
+  std::vector<Token> ids;
+  std::string text;
+  coordinator::Ended ended;
+};
+
+// What the decoding of an answer moved, against what the machine can.
+struct Figures {
+  double tokens_per_second = 0;  // of the tokens after the first
+  double bytes_per_second = 0;   // weights and KV that those had to read
+  double limit = 0;              // measured bytes per second at that working set; 0: not measured
+  double share() const { return limit > 0 ? bytes_per_second / limit : 0; }
+};
+// Nothing for answers of fewer than two tokens. `limits` are those of the worker that decoded.
+std::optional<Figures> figures(const Answer& answer, const ModelCost& cost,
+                               const MachineLimits& limits);
+
+// Takes an answer as it comes: streams its text to stdout unless `json`, then reports.
+class AnswerPrinter {
+ public:
+  explicit AnswerPrinter(bool json) : json_(json) {}
+
+  void on(const coordinator::Chunk& chunk);
+  // Ends the output: with --json one object, else a line end if the text has none and the figures
+  // on stderr. Gives the exit status: kExitFailed unless the answer ended by itself.
+  int finish(const coordinator::Ended& ended, const ModelCost& cost, const MachineLimits& limits,
+             bool kv_digest);
+
+  const Answer& answer() const { return answer_; }
+
+ private:
+  bool json_;
+  Answer answer_;
+};
+
+// "128 tokens, 61.2 tok/s, 5.6 GB/s, 92 % of the measured 6.1 GB/s; first token after 35 ms".
+std::string summary(const Answer& answer, const std::optional<Figures>& figures);
+
+}  // namespace headrace::cli

@@ -1,0 +1,104 @@
+#include "deploy/cli/numbers.h"
+
+#include <charconv>
+#include <cmath>
+
+#include "protocol/link.h"
+
+namespace headrace::cli {
+
+std::optional<int64_t> parse_whole(std::string_view text, int64_t min, int64_t max) {
+  int64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [at, failure] = std::from_chars(text.data(), end, value);
+  if (failure != std::errc() || at != end || value < min || value > max) return std::nullopt;
+  return value;
+}
+
+std::optional<double> parse_number(std::string_view text, double min, double max) {
+  double value = 0;
+  const char* end = text.data() + text.size();
+  const auto [at, failure] = std::from_chars(text.data(), end, value);
+  if (at != end || text.empty()) return std::nullopt;
+  // Too small for a double is as good as nothing; too large is not a number we take.
+  if (failure == std::errc::result_out_of_range) {
+    if (text.find("e-") == text.npos && text.find("E-") == text.npos) return std::nullopt;
+    value = 0;
+  } else if (failure != std::errc()) {
+    return std::nullopt;
+  }
+  if (!std::isfinite(value) || value < min || value > max) return std::nullopt;
+  return value;
+}
+
+std::optional<std::vector<Token>> parse_ids(std::string_view text) {
+  std::vector<Token> ids;
+  while (true) {
+    const size_t comma = text.find(',');
+    const auto id = parse_whole(text.substr(0, comma), 0, INT32_MAX);
+    if (!id || ids.size() == kIdsMax) return std::nullopt;
+    ids.push_back(static_cast<Token>(*id));
+    if (comma == text.npos) return ids;
+    text.remove_prefix(comma + 1);
+  }
+}
+
+namespace {
+
+std::string short_form(double value) {
+  std::string text = std::to_string(value);
+  text.erase(text.find_last_not_of('0') + 1);
+  if (!text.empty() && text.back() == '.') text.pop_back();
+  return text;
+}
+
+// What was typed, cut so that an error stays one line.
+std::string shown(const std::string& text) {
+  constexpr size_t kShownMax = 40;
+  return "'" + (text.size() > kShownMax ? text.substr(0, kShownMax) + "..." : text) + "'";
+}
+
+}  // namespace
+
+CLI::Validator whole(int64_t min, int64_t max) {
+  const std::string range = std::to_string(min) + " to " + std::to_string(max);
+  return CLI::Validator(
+      [=](std::string& text) {
+        if (parse_whole(text, min, max)) return std::string();
+        return "takes a whole number from " + range + ", not " + shown(text);
+      },
+      "", "whole");
+}
+
+CLI::Validator number(double min, double max) {
+  const std::string range = short_form(min) + " to " + short_form(max);
+  return CLI::Validator(
+      [=](std::string& text) {
+        const auto value = parse_number(text, min, max);
+        if (!value) return "takes a number from " + range + ", not " + shown(text);
+        if (*value == 0) text = "0";  // subnormal texts would be refused by the conversion
+        return std::string();
+      },
+      "", "number");
+}
+
+CLI::Validator endpoint() {
+  return CLI::Validator(
+      [](std::string& text) {
+        const auto parsed = parse_endpoint(text);
+        return parsed ? std::string() : "takes HOST:PORT: " + parsed.error().message;
+      },
+      "", "endpoint");
+}
+
+CLI::Validator token_ids() {
+  return CLI::Validator(
+      [](std::string& text) {
+        if (parse_ids(text)) return std::string();
+        return "takes token ids like 1,2,3 (at most " + std::to_string(kIdsMax) + "), not " +
+               shown(text);
+      },
+      "", "token_ids");
+}
+
+}  // namespace headrace::cli

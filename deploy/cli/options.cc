@@ -1,0 +1,198 @@
+#include "deploy/cli/options.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "deploy/cli/numbers.h"
+#include "deploy/cli/output.h"
+
+namespace headrace::cli {
+
+namespace {
+
+constexpr int64_t kThreadsMax = 1024;
+constexpr int64_t kBlocksMax = 1 << 24;
+constexpr size_t kPromptBytesMax = 16u << 20;
+constexpr double kTemperatureMax = 100;
+
+std::optional<kernels::CpuPath> cpu_path(const std::string& name) {
+  if (name == "auto" || name == "cpu") return kernels::best_cpu_path();
+  if (name.rfind("cpu:", 0) != 0) return std::nullopt;
+  return kernels::parse_cpu_path(name.substr(4));
+}
+
+}  // namespace
+
+std::string check_device_name(const std::string& name) {
+  if (name == "reference" || cpu_path(name)) return {};
+  return "no device '" + name +
+         "': there are auto, cpu, cpu:portable, cpu:avx2, cpu:avx512vnni, reference";
+}
+
+Result<std::unique_ptr<kernels::Device>> make_device(const std::string& name, int threads) {
+  if (name == "reference") return kernels::make_reference_device();
+  const auto path = cpu_path(name);
+  if (!path) return error(Errc::kInvalid, check_device_name(name));
+  if (!kernels::supported(*path)) {
+    return error(Errc::kInvalid,
+                 "this processor cannot run " + name + "; 'headrace doctor' says what it can");
+  }
+  return kernels::make_cpu_device(*path, threads);
+}
+
+void EngineOptions::add_to(CLI::App& command) {
+  const auto known =
+      CLI::Validator([](std::string& text) { return check_device_name(text); }, "", "device");
+  command
+      .add_option("--device", device,
+                  "auto, cpu, cpu:portable, cpu:avx2, cpu:avx512vnni or reference")
+      ->check(known)
+      ->capture_default_str()
+      ->group("Engine");
+  command.add_option("--threads", threads, "Threads that compute; 0: all there are")
+      ->check(whole(0, kThreadsMax))
+      ->capture_default_str()
+      ->group("Engine");
+  command.add_option("--kv-block-tokens", block_tokens, "Tokens of a KV block: 16, 32 or 64")
+      ->check(CLI::Validator(
+          [](std::string& text) {
+            const bool right = text == "16" || text == "32" || text == "64";
+            return right ? std::string() : "takes 16, 32 or 64, not '" + text + "'";
+          },
+          "", "block"))
+      ->capture_default_str()
+      ->group("Engine");
+  command.add_option("--kv-blocks", kv_blocks, "KV blocks to reserve; 0: for some full contexts")
+      ->check(whole(0, kBlocksMax))
+      ->capture_default_str()
+      ->group("Engine");
+  command.add_option("--state-dir", state_dir, "Folder for what was measured of this machine")
+      ->group("Engine");
+}
+
+std::vector<std::string> EngineOptions::arguments() const {
+  return {"--device",          device,
+          "--threads",         std::to_string(threads),
+          "--kv-block-tokens", std::to_string(block_tokens),
+          "--kv-blocks",       std::to_string(kv_blocks),
+          "--state-dir",       state_folder(state_dir)};
+}
+
+std::string state_folder(const std::string& option) {
+  if (!option.empty()) return option;
+  if (const char* state = std::getenv("XDG_STATE_HOME"); state != nullptr && state[0] == '/') {
+    return std::string(state) + "/headrace";
+  }
+  if (const char* home = std::getenv("HOME"); home != nullptr && home[0] == '/') {
+    return std::string(home) + "/.local/state/headrace";
+  }
+  const char* temporary = std::getenv("TMPDIR");
+  return std::string(temporary != nullptr ? temporary : "/tmp") + "/headrace-" +
+         std::to_string(getuid());
+}
+
+void AskOptions::add_to(CLI::App& command) {
+  command.add_option("--prompt-ids", prompt_ids, "The prompt as token ids: 1,2,3")
+      ->check(token_ids())
+      ->group("Prompt");
+  command.add_flag("--chat", chat, "The prompt is a message to the model's chat template")
+      ->group("Prompt");
+  command.add_option("--system", system, "System message of the chat (implies --chat)")
+      ->group("Prompt");
+  command
+      .add_flag("--special", special, "Recognise control names in the prompt (default: letters)")
+      ->group("Prompt");
+  command.add_option("--max-tokens", max_tokens, "End after so many tokens; default: the context")
+      ->check(whole(1, INT32_MAX))
+      ->group("Sampling");
+  command.add_option("--temperature", temperature, "0: always the likeliest token")
+      ->check(number(0, kTemperatureMax))
+      ->capture_default_str()
+      ->group("Sampling");
+  command.add_option("--top-k", top_k, "Of the k likeliest; 0 or less: of all")
+      ->check(whole(INT32_MIN, INT32_MAX))
+      ->capture_default_str()
+      ->group("Sampling");
+  command.add_option("--top-p", top_p, "Of the likeliest that sum to p")
+      ->check(number(0, 1))
+      ->capture_default_str()
+      ->group("Sampling");
+  command.add_option("--min-p", min_p, "Only of those at least p times as likely as the best")
+      ->check(number(0, 1))
+      ->capture_default_str()
+      ->group("Sampling");
+  command.add_option("--seed", seed, "The same seed gives the same answer; default: random")
+      ->check(whole(0, INT64_MAX))
+      ->group("Sampling");
+  command.add_flag("--kv-digest", kv_digest, "Also report the digest of the answer's KV cache")
+      ->group("Sampling");
+}
+
+Sampling AskOptions::sampling() const {
+  Sampling s;
+  s.temperature = static_cast<float>(temperature);
+  s.top_k = static_cast<int32_t>(top_k);
+  s.top_p = static_cast<float>(top_p);
+  s.min_p = static_cast<float>(min_p);
+  return s;
+}
+
+Result<coordinator::Prompt> AskOptions::read_prompt(const std::string& text, bool given) const {
+  const bool chatting = chat || !system.empty();
+  if (!prompt_ids.empty()) {
+    if (given) return error(Errc::kInvalid, "give a prompt or --prompt-ids, not both");
+    if (chatting) return error(Errc::kInvalid, "--prompt-ids cannot be a chat message");
+    return coordinator::Prompt(*parse_ids(prompt_ids));
+  }
+  std::string words = text;
+  if (!given) {
+    if (isatty(STDIN_FILENO) != 0) {
+      return error(Errc::kInvalid, "no prompt: give one as the last argument or on stdin");
+    }
+    auto typed = read_stdin(kPromptBytesMax);
+    if (!typed) return typed.error();
+    words = std::move(*typed);
+  }
+  if (!chatting) return coordinator::Prompt(std::move(words));
+  if (special) return error(Errc::kInvalid, "--special is for plain prompts, not for --chat");
+  std::vector<coordinator::ChatMessage> messages;
+  if (!system.empty()) messages.push_back({"system", system});
+  messages.push_back({"user", std::move(words)});
+  return coordinator::Prompt(std::move(messages));
+}
+
+Result<std::string> read_stdin(size_t bytes_max) {
+  std::string text;
+  char piece[65536];
+  while (true) {
+    const ssize_t n = read(STDIN_FILENO, piece, sizeof piece);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return error(Errc::kInvalid, "stdin cannot be read");
+    if (n == 0) return text;
+    if (text.size() + static_cast<size_t>(n) > bytes_max) {
+      return error(Errc::kInvalid, "stdin holds more than the " +
+                                       human_bytes(static_cast<double>(bytes_max)) +
+                                       " a prompt may have");
+    }
+    text.append(piece, static_cast<size_t>(n));
+  }
+}
+
+bool loopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.rfind("127.", 0) == 0;
+}
+
+Status check_exposure(const Endpoint& at, const std::string& what, bool insecure_mesh) {
+  if (loopback(at.host)) return {};
+  const std::string where = what + " on " + to_string(at);
+  if (!insecure_mesh) {
+    return error(Errc::kInvalid, where +
+                                     " would be open to the network without encryption; use a "
+                                     "loopback address, or allow it with --insecure-mesh");
+  }
+  say("WARNING: " + where + " is open to the network, WITHOUT encryption or authentication");
+  return {};
+}
+
+}  // namespace headrace::cli

@@ -1,0 +1,74 @@
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "coordinator/client_port.h"
+#include "kernels/device.h"
+#include "protocol/link.h"
+
+namespace headrace::cli {
+
+// Options that several commands share. Each struct adds its options to a command and holds what
+// was given; readings beyond the syntax are made by its functions.
+
+// Where and how a model is computed.
+struct EngineOptions {
+  std::string device = "auto";  // see parse_device
+  int threads = 0;              // 0: all that this process may use
+  uint32_t block_tokens = 32;   // KV block: 16, 32 or 64 tokens
+  uint32_t kv_blocks = 0;       // 0: as many as the context of some requests needs
+  std::string state_dir;        // measured limits are kept here
+
+  void add_to(CLI::App& command);
+  // The same options, spelled out for a child process.
+  std::vector<std::string> arguments() const;
+};
+
+// "auto", "cpu" and "cpu:best" are the fastest CPU path; "cpu:portable", "cpu:avx2",
+// "cpu:avx512vnni" name one; "reference" is the slow, plain one. An error lists what there is, or
+// says that this processor lacks it.
+Result<std::unique_ptr<kernels::Device>> make_device(const std::string& name, int threads);
+// The spelling alone; empty if right, else one line.
+std::string check_device_name(const std::string& name);
+
+// The folder for measured limits: the option, else XDG_STATE_HOME/headrace, else
+// ~/.local/state/headrace, else a folder of the user below the system's temporary one.
+std::string state_folder(const std::string& option);
+
+// What is asked of the model.
+struct AskOptions {
+  std::optional<std::string> prompt;  // positional; else stdin
+  std::string prompt_ids;
+  bool chat = false;
+  std::string system;
+  bool special = false;
+  double temperature = 0;
+  int64_t top_k = 0;
+  double top_p = 1;
+  double min_p = 0;
+  std::optional<uint64_t> seed;
+  std::optional<uint32_t> max_tokens;
+  bool kv_digest = false;
+
+  void add_to(CLI::App& command);
+  Sampling sampling() const;
+  // The prompt in its final form. Reads stdin if neither text nor ids were given; an error if that
+  // is a terminal, or the options exclude each other.
+  Result<coordinator::Prompt> read_prompt(const std::string& text, bool given) const;
+};
+
+// All of stdin, at most `bytes_max`.
+Result<std::string> read_stdin(size_t bytes_max);
+
+// True for 127.0.0.0/8, ::1 and localhost.
+bool loopback(const std::string& host);
+// Until the mesh is encrypted, anything else needs --insecure-mesh: an error that says so, or a
+// loud line on stderr when it was given.
+Status check_exposure(const Endpoint& at, const std::string& what, bool insecure_mesh);
+
+}  // namespace headrace::cli

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "protocol/error.h"
+#include "protocol/ids.h"
+
+namespace headrace::cli {
+
+// Exit statuses of every command.
+inline constexpr int kExitOk = 0;
+inline constexpr int kExitFailed = 1;
+inline constexpr int kExitUsage = 2;
+
+// One line on stderr: "headrace: ...".
+void say(std::string_view line);
+// The same for an outcome that ends the command; gives the exit status.
+int fail(const Status& status);
+int fail_usage(std::string_view what);
+
+// One JSON value and a line end on stdout. Bytes that are no UTF-8 become U+FFFD.
+void print_json(const nlohmann::ordered_json& value);
+std::string hex(const Digest& digest);  // 32 hexadecimal digits
+
+// "1.4 GB", "103 MB", "12 kB": decimal, three digits.
+std::string human_bytes(double bytes);
+
+// How far a long step is, on stderr: a bar that redraws itself on a terminal, else a line per five
+// seconds. With `machine` a line "@load 0.42" whenever a hundredth is passed, for a supervisor.
+class ProgressBar {
+ public:
+  ProgressBar(std::string title, bool machine);
+  ~ProgressBar();
+  void show(double share);  // 0..1
+  void finish();            // wipes the bar; later calls do nothing
+
+ private:
+  std::string title_;
+  bool machine_;
+  bool terminal_;
+  bool drawn_ = false;
+  int hundredths_ = -1;
+  std::chrono::steady_clock::time_point last_;
+};
+
+}  // namespace headrace::cli
