@@ -10,7 +10,8 @@
 
 namespace headrace::kernels {
 
-// Memory of a device, 64-byte aligned and zeroed; huge pages advised on the CPU. Move-only.
+// Memory of a device, 64-byte aligned and zeroed; huge pages advised on the CPU. Move-only. Large
+// buffers are mapped untouched: what is never used takes no memory.
 class Buffer {
  public:
   Buffer() = default;

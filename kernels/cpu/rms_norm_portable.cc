@@ -1,0 +1,10 @@
+#include "kernels/cpu/bodies.h"
+#include "kernels/cpu/lanes_portable.h"
+// After the lanes, which it is written over.
+#include "kernels/cpu/rms_norm_body.h"
+
+namespace headrace::kernels {
+
+void rms_norm_portable(const RmsNorm& op, ThreadPool& pool) { rms_norm_body(op, pool); }
+
+}  // namespace headrace::kernels

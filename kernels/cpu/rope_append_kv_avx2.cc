@@ -1,0 +1,12 @@
+#include "kernels/cpu/bodies.h"
+#include "kernels/cpu/lanes_avx2.h"
+// After the lanes, which it is written over.
+#include "kernels/cpu/rope_append_kv_body.h"
+
+namespace headrace::kernels {
+
+void rope_append_kv_avx2(const RopeAppendKv& op, ThreadPool& pool) {
+  rope_append_kv_body(op, pool);
+}
+
+}  // namespace headrace::kernels

@@ -1,0 +1,10 @@
+#include "kernels/cpu/bodies.h"
+#include "kernels/cpu/lanes_avx2.h"
+// After the lanes, which it is written over.
+#include "kernels/cpu/swiglu_body.h"
+
+namespace headrace::kernels {
+
+void swiglu_avx2(const SwiGlu& op, ThreadPool& pool) { swiglu_body(op, pool); }
+
+}  // namespace headrace::kernels

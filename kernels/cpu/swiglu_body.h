@@ -1,0 +1,58 @@
+#pragma once
+
+#include "kernels/cpu/quantize.h"
+#include "kernels/cpu/vector_math.h"
+#include "kernels/ops.h"
+#include "kernels/thread_pool.h"
+
+// Included after one of the lanes_*.h.
+
+namespace headrace::kernels {
+namespace {
+
+LANES_FN Lanes gated(Lanes gate, Lanes up) {
+  const Lanes e = exp(mul(gate, splat(-1.0f)));
+  return mul(div(gate, add(splat(1.0f), e)), up);
+}
+
+// Values [32b, 32b + 32) of a row.
+void swiglu_block(const SwiGlu& op, int64_t row, int64_t b) {
+  const int64_t at = b * 32;
+  const float *gate = op.x + 2 * row * op.ffn + at, *up = gate + op.ffn;
+  float* y = op.y.f32 ? op.y.f32 + row * op.ffn + at : nullptr;
+  const auto left = static_cast<int>(op.ffn - at);
+  if (left >= 32) {
+    const Lanes a = gated(load(gate), load(up));
+    const Lanes c = gated(load(gate + 16), load(up + 16));
+    if (op.y.q) quantize_block(a, c, op.y.q + row * (op.ffn / 32) + b);
+    if (y) {
+      store(y, a);
+      store(y + 16, c);
+    }
+    return;
+  }
+  if (!y) return;
+  for (int i = 0; i < left; i += 16) {
+    const int n = left - i < 16 ? left - i : 16;
+    store(y + i, gated(load(gate + i, n), load(up + i, n)), n);
+  }
+}
+
+void swiglu_body(const SwiGlu& op, ThreadPool& pool) {
+  constexpr int64_t kGrainBlocks = 64;  // 2048 values, a few hundred nanoseconds
+  const int64_t per_row = (int64_t{op.ffn} + 31) / 32;
+  auto blocks = [&op, per_row](int64_t begin, int64_t end, int) {
+    int64_t row = begin / per_row, b = begin % per_row;
+    for (int64_t i = begin; i < end; ++i) {
+      swiglu_block(op, row, b);
+      if (++b == per_row) {
+        b = 0;
+        ++row;
+      }
+    }
+  };
+  parallel_for(pool, op.rows * per_row, kGrainBlocks, blocks);
+}
+
+}  // namespace
+}  // namespace headrace::kernels

@@ -1,0 +1,10 @@
+#include "kernels/cpu/bodies.h"
+#include "kernels/cpu/lanes_portable.h"
+// After the lanes, which it is written over.
+#include "kernels/cpu/swiglu_body.h"
+
+namespace headrace::kernels {
+
+void swiglu_portable(const SwiGlu& op, ThreadPool& pool) { swiglu_body(op, pool); }
+
+}  // namespace headrace::kernels
