@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "kernels/device.h"
+#include "worker/engine.h"
+#include "worker/model_file.h"
+#include "worker/weights.h"
+
+namespace headrace::worker {
+
+// Gets the logits of a sequence that samples: [known tokens] floats, valid during the call.
+using LogitsSink = std::function<void(size_t sequence, std::span<const float> logits)>;
+
+// The forward pass of a step as a list of operations. All rows of all sequences go through the
+// layers together; only rows that sample reach the output matrix. Holds the weights, the table of
+// rotations and the activations of `rows_max` rows; the KV pool is the caller's.
+class Model {
+ public:
+  // `device` and the pool's memory outlive the model. Throws std::bad_alloc.
+  Model(std::shared_ptr<const ModelFile> file, Weights weights, kernels::Device& device,
+        kernels::KvPool pool, uint32_t rows_max);
+
+  // The chosen token of each sequence as StepDone::sampled has them. The step is valid: see
+  // ModelEngine::run.
+  std::vector<Token> run(const Step& step, const LogitsSink& sink);
+
+ private:
+  void gather(const Step& step);
+  void layer(int32_t index, int32_t rows);
+  void attend(int32_t index, int32_t rows);
+  void feed_forward(int32_t index, int32_t rows);
+  void sample(const Step& step, const LogitsSink& sink, std::vector<Token>& sampled);
+  void sample_rows(const Step& step, std::span<const uint32_t> sequences, const LogitsSink& sink,
+                   std::vector<Token>& sampled);
+  kernels::RowsOut output_for(const Projection& next) const;
+  void normalize(const float* x, const float* gain, int32_t rows, const Projection& next);
+  void multiply(const Projection& w, int32_t rows, float* y, bool add);
+
+  std::shared_ptr<const ModelFile> file_;
+  const LlamaConfig& config_;
+  Weights weights_;
+  kernels::Device& device_;
+  kernels::KvPool pool_;
+
+  kernels::Buffer rope_;        // [context, rotated/2, 2]
+  kernels::Buffer hidden_;      // [rows, dim]: the residual stream
+  kernels::Buffer qkv_;         // [rows, qkv]
+  kernels::Buffer gate_up_;     // [rows, 2*ffn]
+  kernels::Buffer input_f32_;   // [rows, widest input]: x of the next product
+  kernels::Buffer input_q_;     // the same as blocks
+  kernels::Buffer last_;        // [logit rows, dim]: hidden rows that sample
+  kernels::Buffer logits_;      // [logit rows, vocab]
+  kernels::Buffer ids_;         // [rows] tokens in
+  kernels::Buffer chosen_;      // [logit rows] tokens out
+  kernels::Buffer step_rows_;   // [rows] StepRow
+  kernels::Buffer parameters_;  // [logit rows] SampleRow
+};
+
+}  // namespace headrace::worker

@@ -1,0 +1,142 @@
+#include "worker/model_engine.h"
+
+#include <chrono>
+#include <cstring>
+#include <new>
+#include <string>
+
+#include "protocol/check.h"
+
+namespace headrace::worker {
+namespace {
+
+CardOptions card_options(const EngineOptions& options, const kernels::Device& device) {
+  return {.block_tokens = options.block_tokens,
+          .kv_type = device.kv_type(),
+          .quantizes = device.quantizes()};
+}
+
+Status no_memory(const ModelFile& file, uint64_t bytes, const char* what) {
+  return error(Errc::kOverloaded, file.gguf().file().path() + ": no memory for " +
+                                      std::to_string(bytes >> 20) + " MiB of " + what);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ModelEngine>> ModelEngine::create(
+    std::shared_ptr<const ModelFile> file, std::unique_ptr<kernels::Device> device,
+    const EngineOptions& options, const std::function<void(double)>& progress) {
+  const uint32_t t = options.block_tokens;
+  if (t != 16 && t != 32 && t != 64)
+    return error(Errc::kInvalid, "KV blocks hold 16, 32 or 64 tokens, not " + std::to_string(t));
+  if (options.blocks == 0 || options.rows_max == 0)
+    return error(Errc::kInvalid, "an engine needs at least one KV block and one row");
+  Result<Weights> weights = load_weights(*file, options.load_threads, progress);
+  if (!weights) return std::move(weights).error();
+  const uint64_t kv =
+      file->kv_layout(card_options(options, *device)).block_bytes() * uint64_t{options.blocks};
+  try {
+    return std::unique_ptr<ModelEngine>(
+        new ModelEngine(file, std::move(device), options, std::move(*weights)));
+  } catch (const std::bad_alloc&) {
+    return no_memory(*file, kv, "KV blocks and activations");
+  }
+}
+
+ModelEngine::ModelEngine(std::shared_ptr<const ModelFile> file,
+                         std::unique_ptr<kernels::Device> device, const EngineOptions& options,
+                         Weights weights)
+    : file_(std::move(file)),
+      device_(std::move(device)),
+      options_(options),
+      card_(file_->card(card_options(options, *device_))),
+      memory_(card_.block_bytes * options.blocks),
+      pool_{.layout = file_->kv_layout(card_options(options, *device_)), .base = memory_.data()},
+      model_(file_, std::move(weights), *device_, pool_, options.rows_max),
+      thread_([this] { loop(); }) {}
+
+ModelEngine::~ModelEngine() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_one();
+  thread_.join();
+}
+
+std::span<std::byte> ModelEngine::block(BlockId id) {
+  CHECK(raw(id) < options_.blocks);
+  return {memory_.data() + raw(id) * card_.block_bytes, card_.block_bytes};
+}
+
+void ModelEngine::run(Step step, std::function<void(StepDone)> done) {
+  check(step);
+  {
+    const std::lock_guard lock(mutex_);
+    CHECK(!busy_ && !stop_);
+    busy_ = true;
+    job_ = {std::move(step), std::move(done)};
+  }
+  wake_.notify_one();
+}
+
+// A step is our own scheduler's work: what is wrong in it is our mistake.
+void ModelEngine::check(const Step& step) const {
+  CHECK(step.rows() <= options_.rows_max);
+  for (const StepSequence& s : step.sequences) {
+    CHECK(!s.tokens.empty());
+    const uint64_t end = uint64_t{s.position} + s.tokens.size();
+    CHECK(end <= card_.context);
+    CHECK(s.blocks.size() * uint64_t{card_.block_tokens} >= end);
+    for (const uint32_t b : s.blocks) CHECK(b < options_.blocks);
+    for (const Token t : s.tokens) CHECK(t >= 0 && static_cast<uint32_t>(t) < card_.vocab);
+  }
+}
+
+void ModelEngine::loop() {
+  for (;;) {
+    std::pair<Step, std::function<void(StepDone)>> job;
+    {
+      std::unique_lock lock(mutex_);
+      wake_.wait(lock, [this] { return busy_ || stop_; });
+      if (!busy_) return;
+      job = std::move(job_);
+    }
+    StepDone result = execute(job.first);
+    {
+      const std::lock_guard lock(mutex_);
+      busy_ = false;  // before `done`, which may run the next step at once
+    }
+    job.second(std::move(result));
+  }
+}
+
+StepDone ModelEngine::execute(const Step& step) {
+  const auto begin = std::chrono::steady_clock::now();
+  zero_new_blocks(step);
+  LogitsSink sink;
+  if (options_.keep_logits) {
+    logits_.assign(step.sequences.size(), {});
+    sink = [this](size_t sequence, std::span<const float> logits) {
+      logits_[sequence].assign(logits.begin(), logits.end());
+    };
+  }
+  StepDone done;
+  done.sampled = model_.run(step, sink);
+  done.accounts = device_->take_accounts();
+  done.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return done;
+}
+
+// Slots of a block beyond the tokens in it are zero: blocks compare and hash alike whoever used
+// them before.
+void ModelEngine::zero_new_blocks(const Step& step) {
+  const uint32_t t = options_.block_tokens;
+  for (const StepSequence& s : step.sequences) {
+    const uint64_t end = uint64_t{s.position} + s.tokens.size();
+    for (uint64_t p = (uint64_t{s.position} + t - 1) / t * t; p < end; p += t)
+      std::memset(block(BlockId{s.blocks[p / t]}).data(), 0, card_.block_bytes);
+  }
+}
+
+}  // namespace headrace::worker

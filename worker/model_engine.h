@@ -1,0 +1,78 @@
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "kernels/device.h"
+#include "worker/engine.h"
+#include "worker/model.h"
+#include "worker/model_file.h"
+
+namespace headrace::worker {
+
+struct EngineOptions {
+  uint32_t block_tokens = 32;  // 16, 32 or 64
+  uint32_t blocks = 0;         // KV blocks; at least one
+  uint32_t rows_max = 512;     // of a step
+  int load_threads = 0;        // <= 0: all that the process may use
+  bool keep_logits = false;    // for last_logits()
+};
+
+// The Engine of a real model: one thread of its own executes steps on the device, whose own threads
+// share the work of each operation.
+class ModelEngine final : public Engine {
+ public:
+  // Loads the weights. Fails with what is wrong with the file or the options, or with kOverloaded
+  // and the bytes wanted where memory is short. `progress` gets 0..1.
+  static Result<std::unique_ptr<ModelEngine>> create(
+      std::shared_ptr<const ModelFile> file, std::unique_ptr<kernels::Device> device,
+      const EngineOptions& options, const std::function<void(double)>& progress = {});
+  // Waits for the step in flight, if any, whose `done` is still called.
+  ~ModelEngine() override;
+
+  const ModelCard& card() const override { return card_; }
+  uint32_t blocks() const override { return options_.blocks; }
+  uint32_t rows_max() const override { return options_.rows_max; }
+  void run(Step step, std::function<void(StepDone)> done) override;
+  std::span<std::byte> block(BlockId id) override;
+
+  const ModelFile& file() const { return *file_; }
+  const kernels::Device& device() const { return *device_; }
+  // Logits of the last step with keep_logits, by sequence; empty for those that did not sample.
+  // Read it after `done` and before the next run.
+  const std::vector<std::vector<float>>& last_logits() const { return logits_; }
+
+ private:
+  ModelEngine(std::shared_ptr<const ModelFile> file, std::unique_ptr<kernels::Device> device,
+              const EngineOptions& options, Weights weights);
+  void check(const Step& step) const;
+  void loop();
+  StepDone execute(const Step& step);
+  void zero_new_blocks(const Step& step);
+
+  std::shared_ptr<const ModelFile> file_;
+  std::unique_ptr<kernels::Device> device_;
+  const EngineOptions options_;
+  const ModelCard card_;
+  kernels::Buffer memory_;  // of the blocks
+  kernels::KvPool pool_;
+  Model model_;
+  std::vector<std::vector<float>> logits_;
+
+  // Hand-over to the thread.
+  std::mutex mutex_;
+  std::condition_variable wake_;
+  std::pair<Step, std::function<void(StepDone)>> job_;
+  bool busy_ = false;  // job_ waits or runs
+  bool stop_ = false;
+  std::thread thread_;
+};
+
+}  // namespace headrace::worker
