@@ -14,10 +14,10 @@ struct AsioCore;  // asio_core.h: the event loop, shared by all that may outlive
 // The real event loop and its threads. Start here in a `main`: one runtime, a strand an actor, one
 // AsioNetwork. The only door to Asio.
 //
-// Order of an end: stop() (or the destructor, never on a thread of the runtime) lets links that were
-// closed send what they still hold (kFlushMax), ends the threads (kStopMax; a task that runs longer
-// is our own mistake and aborts), then destroys every task, timer and socket that waits. Strands
-// that live longer drop whatever is posted to them.
+// Order of an end: stop() (or the destructor, never on a thread of the runtime) lets links that
+// were closed send what they still hold (kFlushMax), ends the threads (kStopMax; a task that runs
+// longer is our own mistake and aborts), then destroys every task, timer and socket that waits.
+// Strands that live longer drop whatever is posted to them.
 class AsioRuntime {
  public:
   static constexpr Duration kFlushMax = 1s;
@@ -46,7 +46,7 @@ class AsioRuntime {
 // strand; destroying one elsewhere is allowed and takes effect a moment later.
 class AsioNetwork final : public Network {
  public:
-  static constexpr size_t kLookupsMax = 16;     // names being resolved at a time
+  static constexpr size_t kLookupsMax = 16;      // names being resolved at a time
   static constexpr Duration kListenLookup = 5s;  // for the name to listen on
 
   explicit AsioNetwork(AsioRuntime& runtime) : core_(runtime.core_) {}

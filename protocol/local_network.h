@@ -10,8 +10,8 @@ struct LocalHub;
 
 // The Network of one process: the same rules as over TCP (order, bounds, closing, callbacks on the
 // strands given), in memory, between any kinds of strand. Endpoints are names of this network only
-// and reach no other; a dial to one on which nobody listens is refused at once. Frames sent before a
-// close arrive before the closing. Thread-safe; links may outlive it.
+// and reach no other; a dial to one on which nobody listens is refused at once. Frames sent before
+// a close arrive before the closing. Thread-safe; links may outlive it.
 class LocalNetwork final : public Network {
  public:
   LocalNetwork();

@@ -1,0 +1,123 @@
+#include "protocol/time_model.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace headrace {
+namespace {
+
+// Longer than any deadline, short enough that adding it to now() cannot overflow.
+constexpr double kLongestSeconds = 86400.0;
+
+Duration from_seconds(double seconds) {
+  if (!(seconds > 0)) return Duration{0};  // also NaN
+  return Duration{static_cast<int64_t>(std::min(seconds, kLongestSeconds) * 1e9)};
+}
+
+// Zero when the limit is unknown: an unmeasured wall is no wall.
+double seconds_at(double amount, double per_second) {
+  return per_second > 0 ? amount / per_second : 0;
+}
+
+double peak(const TimeModel& w) {
+  return w.cost.quantized ? w.limits.int8_ops_per_second : w.limits.f32_flops_per_second;
+}
+
+Duration corrected(double seconds, double factor, Duration overhead) {
+  const Duration fixed = std::clamp(overhead, Duration{0}, from_seconds(kLongestSeconds));
+  return from_seconds(seconds * factor) + fixed;
+}
+
+}  // namespace
+
+double read_limit(const MachineLimits& limits, uint64_t working_set) {
+  const auto& points = limits.read;
+  if (points.empty()) return 0;
+  if (working_set <= points.front().working_set) return points.front().bytes_per_second;
+  if (working_set >= points.back().working_set) return points.back().bytes_per_second;
+  const auto above = std::upper_bound(
+      points.begin(), points.end(), working_set,
+      [](uint64_t size, const ReadPoint& point) { return size < point.working_set; });
+  const auto below = above - 1;
+  // Rates over the logarithm of the size. A first point of size 0 has no logarithm: taken as 1.
+  const double low = std::log2(std::max<double>(1, static_cast<double>(below->working_set)));
+  const double high = std::log2(std::max<double>(1, static_cast<double>(above->working_set)));
+  const double at = std::log2(std::max<double>(1, static_cast<double>(working_set)));
+  if (!(high > low)) return above->bytes_per_second;
+  const double part = (at - low) / (high - low);
+  return below->bytes_per_second + part * (above->bytes_per_second - below->bytes_per_second);
+}
+
+Duration predict_prefill(const TimeModel& w, uint64_t tokens, uint64_t cached) {
+  if (tokens == 0) return corrected(0, 1, w.correction.overhead);
+  const double n = static_cast<double>(tokens);
+  const double before = static_cast<double>(cached);
+  // Token i of the new ones looks at `cached` + i + 1 keys: n * cached + n (n + 1) / 2 pairs.
+  const double pairs = n * before + n * (n + 1) / 2;
+  const double flops = n * static_cast<double>(w.cost.flops_per_token);
+  const double attention = pairs * static_cast<double>(w.cost.attention_flops);
+  const double compute =
+      seconds_at(flops, peak(w)) + seconds_at(attention, w.limits.f32_flops_per_second);
+  const double kv = (before + n) * static_cast<double>(w.cost.kv_token_bytes);
+  const double bytes = static_cast<double>(w.cost.weight_bytes) + kv;
+  const double move = seconds_at(bytes, read_limit(w.limits, static_cast<uint64_t>(bytes)));
+  return corrected(std::max(compute, move), w.correction.prefill, w.correction.overhead);
+}
+
+Duration predict_decode_step(const TimeModel& w, uint64_t batch, uint64_t context_tokens) {
+  const double rows = static_cast<double>(batch);
+  const double keys = static_cast<double>(context_tokens);
+  const double bytes =
+      static_cast<double>(w.cost.weight_bytes) + keys * static_cast<double>(w.cost.kv_token_bytes);
+  const double flops =
+      rows * (static_cast<double>(w.cost.flops_per_token) + static_cast<double>(w.cost.head_flops));
+  const double attention = keys * static_cast<double>(w.cost.attention_flops);
+  const double compute =
+      seconds_at(flops, peak(w)) + seconds_at(attention, w.limits.f32_flops_per_second);
+  const double move = seconds_at(bytes, read_limit(w.limits, static_cast<uint64_t>(bytes)));
+  return corrected(std::max(compute, move), w.correction.decode, w.correction.overhead);
+}
+
+Duration predict_transfer(const TimeModel& from, const TimeModel& to, uint64_t bytes) {
+  const double a = from.limits.link_bytes_per_second;
+  const double b = to.limits.link_bytes_per_second;
+  const double slower = a > 0 && b > 0 ? std::min(a, b) : std::max(a, b);
+  return from_seconds(seconds_at(static_cast<double>(bytes), slower));
+}
+
+const char* name(Wall wall) {
+  switch (wall) {
+    case Wall::kUnknown:
+      return "unknown";
+    case Wall::kDram:
+      return "dram";
+    case Wall::kCache:
+      return "cache";
+    case Wall::kCompute:
+      return "compute";
+    case Wall::kLink:
+      return "link";
+    case Wall::kKvCapacity:
+      return "kv_capacity";
+    case Wall::kQueue:
+      return "queue";
+    case Wall::kGaps:
+      return "gaps";
+  }
+  return "unknown";
+}
+
+double bandwidth_saturation(const MachineLimits& limits, uint64_t bytes, uint64_t working_set,
+                            double seconds) {
+  const double limit = read_limit(limits, working_set);
+  if (!(limit > 0) || !(seconds > 0)) return 0;
+  return static_cast<double>(bytes) / seconds / limit;
+}
+
+double compute_saturation(const TimeModel& w, uint64_t flops, double seconds) {
+  const double limit = peak(w);
+  if (!(limit > 0) || !(seconds > 0)) return 0;
+  return static_cast<double>(flops) / seconds / limit;
+}
+
+}  // namespace headrace
