@@ -1,0 +1,40 @@
+#include "worker/correction.h"
+
+#include <algorithm>
+
+namespace headrace::worker {
+namespace {
+
+constexpr uint64_t kMemory = 16;  // steps
+// One absurd measurement (a suspended machine) must not blind the router for long.
+constexpr double kRatioMin = 0.01;
+constexpr double kRatioMax = 100;
+
+// A plain mean at first, so that the first steps count fully; then exponential.
+void average(double& mean, uint64_t& steps, double sample) {
+  steps = std::min(steps + 1, kMemory);
+  mean += (sample - mean) / static_cast<double>(steps);
+}
+
+double seconds_of(Duration d) { return std::chrono::duration<double>(d).count(); }
+
+}  // namespace
+
+void CorrectionLearner::learn(const StepShape& shape, double seconds) {
+  TimeModel plain = model_;
+  plain.correction = {};
+  const bool prefill = shape.prefill_tokens > 0;
+  if (prefill == (shape.decode_rows > 0)) return;
+  const double predicted =
+      seconds_of(prefill ? predict_prefill(plain, shape.prefill_tokens, shape.prefill_after)
+                         : predict_decode_step(plain, shape.decode_rows, shape.context_tokens));
+  if (!(predicted > 0) || !(seconds > 0)) return;  // nothing was measured
+  const double ratio = std::clamp(seconds / predicted, kRatioMin, kRatioMax);
+  if (prefill) {
+    average(model_.correction.prefill, prefill_steps_, ratio);
+  } else {
+    average(model_.correction.decode, decode_steps_, ratio);
+  }
+}
+
+}  // namespace headrace::worker

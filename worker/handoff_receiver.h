@@ -1,0 +1,114 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "protocol/link.h"
+#include "worker/handoff_options.h"
+#include "worker/handoff_wire.h"
+
+namespace headrace::worker {
+
+// What D has promised to one sender.
+struct ReceiveGrant {
+  TransferId transfer;
+  Attempt attempt{};
+  Incarnation decode;  // this process
+  HandoffKey key;
+  uint32_t tokens = 0;           // whose KV must come
+  std::vector<BlockRef> blocks;  // at least blocks_for(tokens)
+};
+
+// D's half of all hand-offs: listens, admits a sender by its hello, copies slices into granted
+// blocks, verifies. The only writer into granted blocks; it writes only inside its own callbacks,
+// only into the block, generation and offset that come next, and only what fits. After forget() or
+// `ended` it does not write for that transfer again: D's proof that its reader has stopped.
+//
+// Every chunk must come once and in order with the right CRC, and Commit must name their count,
+// their digest and the granted number of tokens; else the hand-off is rejected and the channel
+// closed. A second hello for a transfer that is being received is refused; the first goes on.
+class HandoffReceiver {
+ public:
+  struct Host {
+    // Where the block's bytes go; empty when the name is no longer that of a held block.
+    std::function<std::span<std::byte>(BlockRef)> memory;
+    std::function<void(TransferId)> began;          // a sender was admitted
+    std::function<void(TransferId, Status)> ended;  // ok: verified. Already forgotten here
+  };
+  struct Layout {
+    Digest digest;
+    uint32_t block_tokens = 0;
+    uint64_t block_bytes = 0;
+  };
+
+  static Result<std::unique_ptr<HandoffReceiver>> listen(std::shared_ptr<Strand> strand,
+                                                         Network& network, const Endpoint& at,
+                                                         const HandoffOptions& options,
+                                                         const Layout& layout, Host host);
+  ~HandoffReceiver();
+  HandoffReceiver(const HandoffReceiver&) = delete;
+
+  Endpoint endpoint() const { return listener_->endpoint(); }
+  void expect(ReceiveGrant grant);
+  // Closes the channel, if there is one; `ended` does not follow. Unknown: nothing happens.
+  void forget(TransferId transfer);
+  // Deadlines and signs of life; the owner calls it each 100 ms.
+  void sweep();
+
+  uint64_t refused() const { return refused_; }    // connections turned away before admission
+  uint64_t rejected() const { return rejected_; }  // hand-offs that failed a check
+  uint64_t bytes_received() const { return bytes_received_; }
+
+ private:
+  struct Channel {
+    std::unique_ptr<Link> link;
+    TransferId transfer;  // zero until admitted
+    Instant heard{};
+    Instant spoke{};
+    Instant progress{};
+    uint32_t chunk = 0;        // that is being received
+    uint32_t chunk_first = 0;  // its first block
+    uint32_t block = 0;        // next to be written
+    uint32_t offset = 0;       // in it
+    uint32_t crc = 0;          // of the chunk so far
+    ChunkDigest digest;
+  };
+  struct Expected {
+    ReceiveGrant grant;
+    std::shared_ptr<Channel> channel;
+  };
+  using ChannelPtr = std::shared_ptr<Channel>;
+
+  HandoffReceiver(std::shared_ptr<Strand> strand, const HandoffOptions& options,
+                  const Layout& layout, Host host);
+  void on_accept(std::unique_ptr<Link> link);
+  void on_frame(const ChannelPtr& channel, const Bytes& bytes);
+  void on_hello(const ChannelPtr& channel, const handoff::Hello& hello);
+  Status check_hello(const handoff::Hello& hello) const;
+  Status on(Channel& channel, const ReceiveGrant& grant, const handoff::Slice& slice);
+  Status on(Channel& channel, const ReceiveGrant& grant, const handoff::ChunkEnd& end);
+  Status verify(const Channel& channel, const ReceiveGrant& grant,
+                const handoff::Commit& commit) const;
+  uint32_t blocks_of(const ReceiveGrant& grant) const;
+  void refuse(const ChannelPtr& channel, Status why);
+  void end(const ChannelPtr& channel, Status status);
+  void send(Channel& channel, const handoff::Frame& frame);
+  void drop(const ChannelPtr& channel);
+
+  std::shared_ptr<Strand> strand_;
+  HandoffOptions options_;
+  Layout layout_;
+  Host host_;
+  std::shared_ptr<HandoffReceiver*> self_;  // callbacks hold it weakly
+  std::map<TransferId, Expected> expected_;
+  std::vector<ChannelPtr> channels_;
+  std::unique_ptr<Listener> listener_;
+  uint64_t refused_ = 0;
+  uint64_t rejected_ = 0;
+  uint64_t bytes_received_ = 0;
+};
+
+}  // namespace headrace::worker

@@ -1,0 +1,90 @@
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "protocol/link.h"
+#include "protocol/messages.h"
+#include "worker/handoff_options.h"
+#include "worker/handoff_wire.h"
+
+namespace headrace::worker {
+
+// Everything that one hand-off needs to know of its goal.
+struct SendJob {
+  TransferId transfer;
+  Attempt attempt{};
+  Incarnation prefill;  // this process
+  Digest layout;
+  uint32_t tokens = 0;
+  GrantedBlocks grant;
+};
+
+// P's half of one hand-off: dials D, says hello, pushes runs of finished blocks while later ones
+// are computed, commits, waits for the verdict. Lives on one strand with its owner.
+//
+// It reads a block only inside its own calls and callbacks, by copying into a frame; so once it is
+// destroyed, or has reported an end, nothing here reads the blocks any more: the owner's proof that
+// they may be freed. A link that does not drain stops it (window_bytes), not the engine.
+class HandoffSender {
+ public:
+  using Memory = std::function<std::span<const std::byte>(BlockId)>;
+  // `done` comes once, posted, never from inside a call and never after destruction: ok when D has
+  // taken ownership.
+  HandoffSender(std::shared_ptr<Strand> strand, Network& network, const HandoffOptions& options,
+                SendJob job, Memory memory, std::function<void(Status)> done);
+  ~HandoffSender();
+  HandoffSender(const HandoffSender&) = delete;
+
+  // The next blocks of the sequence are complete and stay so until the end: one chunk.
+  void push(std::vector<BlockId> run);
+  // All blocks were pushed.
+  void finish();
+  // Deadlines and signs of life; the owner calls it each 100 ms.
+  void sweep();
+  uint64_t bytes_sent() const { return bytes_sent_; }
+
+ private:
+  enum class State : uint8_t { kDialing, kHello, kStreaming, kCommitted, kEnded };
+  struct Run {
+    uint32_t first = 0;  // index of its first block in the sequence
+    std::vector<BlockId> blocks;
+    size_t block = 0;   // next to send
+    size_t offset = 0;  // in it
+    uint32_t crc = 0;
+  };
+
+  void on_dialled(Result<std::unique_ptr<Link>> link);
+  void on_frame(const Bytes& frame);
+  void pump();
+  void send_slice(Run& run);
+  void send_chunk_end(const Run& run);
+  void send(const handoff::Frame& frame);
+  void end(Status status);
+  Status failure(Errc code, const std::string& what) const;
+
+  std::shared_ptr<Strand> strand_;
+  Network& network_;
+  HandoffOptions options_;
+  SendJob job_;
+  Memory memory_;
+  std::function<void(Status)> done_;
+  std::shared_ptr<HandoffSender*> self_;  // callbacks hold it weakly
+  std::unique_ptr<Link> link_;
+  State state_ = State::kDialing;
+  std::deque<Run> runs_;
+  uint32_t pushed_ = 0;  // blocks
+  bool finished_ = false;
+  uint32_t chunk_ = 0;
+  ChunkDigest digest_;
+  uint64_t bytes_sent_ = 0;
+  Instant state_since_{};
+  Instant heard_{};
+  Instant spoke_{};
+};
+
+}  // namespace headrace::worker

@@ -1,0 +1,252 @@
+#include "worker/handoff_wire.h"
+
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include "protocol/check.h"
+
+namespace headrace::worker {
+namespace {
+
+static_assert(std::endian::native == std::endian::little);
+
+enum class Kind : uint8_t { kHello = 1, kHelloAck, kSlice, kChunkEnd, kCommit, kVerdict, kAlive };
+
+class Writer {
+ public:
+  explicit Writer(Kind kind) { put(raw(kind)); }
+  template <class T>
+  void put(T value) {
+    static_assert(std::is_trivially_copyable_v<T> && std::has_unique_object_representations_v<T>);
+    put(std::as_bytes(std::span(&value, 1)));
+  }
+  void put(std::span<const std::byte> bytes) {
+    bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
+  }
+  void reserve(size_t n) { bytes_.reserve(n); }
+  Bytes take() { return std::move(bytes_); }
+
+ private:
+  Bytes bytes_;
+};
+
+class Reader {
+ public:
+  explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
+  template <class T>
+  T get() {
+    T value{};
+    if (bytes_.size() < sizeof(T)) {
+      ok_ = false;
+      bytes_ = {};
+      return value;
+    }
+    std::memcpy(&value, bytes_.data(), sizeof(T));
+    bytes_ = bytes_.subspan(sizeof(T));
+    return value;
+  }
+  std::span<const std::byte> rest() { return std::exchange(bytes_, {}); }
+  // Everything was there and nothing was left.
+  bool finished() const { return ok_ && bytes_.empty(); }
+
+ private:
+  std::span<const std::byte> bytes_;
+  bool ok_ = true;
+};
+
+Bytes hello_body(const handoff::Hello& h) {
+  Writer w(Kind::kHello);
+  w.put(kHandoffMagic);
+  w.put(kHandoffVersion);
+  w.put(h.transfer);
+  w.put(h.attempt);
+  w.put(h.prefill);
+  w.put(h.decode);
+  w.put(h.layout);
+  w.put(h.tokens);
+  return w.take();
+}
+
+Bytes write(const handoff::Hello& h) {
+  Bytes bytes = hello_body(h);
+  bytes.insert(bytes.end(), h.mac.begin(), h.mac.end());
+  return bytes;
+}
+
+Bytes write(const handoff::HelloAck&) { return Writer(Kind::kHelloAck).take(); }
+Bytes write(const handoff::Alive&) { return Writer(Kind::kAlive).take(); }
+
+Bytes write(const handoff::Slice& s) {
+  CHECK(s.bytes.size() <= kSliceBytesMax);
+  Writer w(Kind::kSlice);
+  w.reserve(s.bytes.size() + 32);
+  w.put(s.chunk);
+  w.put(s.block);
+  w.put(s.generation);
+  w.put(s.offset);
+  w.put(s.bytes);
+  return w.take();
+}
+
+Bytes write(const handoff::ChunkEnd& c) {
+  Writer w(Kind::kChunkEnd);
+  w.put(c.chunk);
+  w.put(c.first);
+  w.put(c.count);
+  w.put(c.crc);
+  return w.take();
+}
+
+Bytes write(const handoff::Commit& c) {
+  Writer w(Kind::kCommit);
+  w.put(c.chunks);
+  w.put(c.tokens);
+  w.put(c.digest);
+  return w.take();
+}
+
+Bytes write(const handoff::Verdict& v) {
+  Writer w(Kind::kVerdict);
+  w.put(raw(v.status.code));
+  const size_t n = std::min(v.status.message.size(), kVerdictMessageMax);
+  w.put(std::as_bytes(std::span(v.status.message.data(), n)));
+  return w.take();
+}
+
+Result<handoff::Frame> malformed(const char* what) {
+  return error(Errc::kInvalid, std::string("KV channel: ") + what);
+}
+
+Result<handoff::Frame> read_hello(Reader& r) {
+  if (r.get<uint32_t>() != kHandoffMagic) return malformed("the magic number of hello is wrong");
+  if (const auto version = r.get<uint32_t>(); version != kHandoffVersion) {
+    return error(Errc::kInvalid, "KV channel: version " + std::to_string(version) +
+                                     ", this worker speaks " + std::to_string(kHandoffVersion));
+  }
+  handoff::Hello h;
+  h.transfer = r.get<TransferId>();
+  h.attempt = r.get<Attempt>();
+  h.prefill = r.get<Incarnation>();
+  h.decode = r.get<Incarnation>();
+  h.layout = r.get<Digest>();
+  h.tokens = r.get<uint32_t>();
+  h.mac = r.get<Mac>();
+  if (!r.finished()) return malformed("hello has a wrong length");
+  return handoff::Frame(h);
+}
+
+Result<handoff::Frame> read_slice(Reader& r) {
+  handoff::Slice s;
+  s.chunk = r.get<uint32_t>();
+  s.block = r.get<uint32_t>();
+  s.generation = r.get<Generation>();
+  s.offset = r.get<uint32_t>();
+  s.bytes = r.rest();
+  if (!r.finished() || s.bytes.empty()) return malformed("a slice has a wrong length");
+  if (s.bytes.size() > kSliceBytesMax) return malformed("a slice is longer than 1 MiB");
+  return handoff::Frame(s);
+}
+
+Result<handoff::Frame> read_verdict(Reader& r) {
+  handoff::Verdict v;
+  const auto code = r.get<uint16_t>();
+  const auto text = r.rest();
+  if (!r.finished() || text.size() > kVerdictMessageMax) {
+    return malformed("a verdict has a wrong length");
+  }
+  v.status.code = code > raw(Errc::kUnknown) ? Errc::kUnknown : Errc{code};
+  v.status.message.assign(reinterpret_cast<const char*>(text.data()), text.size());
+  return handoff::Frame(v);
+}
+
+template <class T>
+Result<handoff::Frame> whole(const Reader& r, T frame, const char* what) {
+  if (!r.finished()) return malformed(what);
+  return handoff::Frame(std::move(frame));
+}
+
+}  // namespace
+
+Bytes encode_handoff(const handoff::Frame& frame) {
+  return std::visit([](const auto& f) { return write(f); }, frame);
+}
+
+Result<handoff::Frame> decode_handoff(std::span<const std::byte> frame) {
+  Reader r(frame);
+  switch (Kind{r.get<uint8_t>()}) {
+    case Kind::kHello:
+      return read_hello(r);
+    case Kind::kHelloAck:
+      return whole(r, handoff::HelloAck{}, "hello-ack has a wrong length");
+    case Kind::kSlice:
+      return read_slice(r);
+    case Kind::kChunkEnd: {
+      handoff::ChunkEnd c;
+      c.chunk = r.get<uint32_t>();
+      c.first = r.get<uint32_t>();
+      c.count = r.get<uint32_t>();
+      c.crc = r.get<uint32_t>();
+      return whole(r, c, "chunk-end has a wrong length");
+    }
+    case Kind::kCommit: {
+      handoff::Commit c;
+      c.chunks = r.get<uint32_t>();
+      c.tokens = r.get<uint32_t>();
+      c.digest = r.get<Digest>();
+      return whole(r, c, "commit has a wrong length");
+    }
+    case Kind::kVerdict:
+      return read_verdict(r);
+    case Kind::kAlive:
+      return whole(r, handoff::Alive{}, "alive has a wrong length");
+  }
+  return malformed("a frame of unknown kind");
+}
+
+Mac hello_mac(const handoff::Hello& hello, HandoffKey key) {
+  const Bytes body = hello_body(hello);
+  Mac mac{};
+  unsigned length = 0;
+  const auto* done =
+      HMAC(EVP_sha256(), &key, sizeof(key), reinterpret_cast<const unsigned char*>(body.data()),
+           body.size(), reinterpret_cast<unsigned char*>(mac.data()), &length);
+  CHECK(done != nullptr && length == mac.size());
+  return mac;
+}
+
+bool hello_mac_ok(const handoff::Hello& hello, HandoffKey key) {
+  const Mac right = hello_mac(hello, key);
+  return CRYPTO_memcmp(right.data(), hello.mac.data(), right.size()) == 0;
+}
+
+Digest layout_digest(const ModelCard& card) {
+  std::string text = card.architecture + '\n' + card.kv_layout + '\n' + card.numerics + '\n';
+  for (const uint64_t n :
+       {card.weights.hi, card.weights.lo, uint64_t{card.layers}, uint64_t{card.kv_heads},
+        uint64_t{card.head_dim}, uint64_t{card.block_tokens}, card.block_bytes}) {
+    text += std::to_string(n) + ' ';
+  }
+  const XXH128_hash_t h = XXH3_128bits(text.data(), text.size());
+  return {h.high64, h.low64};
+}
+
+void ChunkDigest::add(uint32_t chunk, uint32_t crc) {
+  const uint32_t pair[2] = {chunk, crc};
+  const auto bytes = std::as_bytes(std::span(pair));
+  words_.insert(words_.end(), bytes.begin(), bytes.end());
+}
+
+Digest ChunkDigest::value() const {
+  const XXH128_hash_t h = XXH3_128bits(words_.data(), words_.size());
+  return {h.high64, h.low64};
+}
+
+}  // namespace headrace::worker

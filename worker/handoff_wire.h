@@ -1,0 +1,115 @@
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <variant>
+
+#include "protocol/ids.h"
+#include "protocol/link.h"
+#include "protocol/model_card.h"
+#include "protocol/result.h"
+
+namespace headrace::worker {
+
+// Frames of the KV channel, prefill worker (P) -> decode worker (D) unless said. Little-endian,
+// fixed fields after one byte that names the frame. One channel carries one hand-off, in order:
+//
+//   Hello, <- HelloAck, { Slice... ChunkEnd }..., Commit, <- Verdict; Alive both ways at any time.
+//
+// A chunk is a run of whole blocks (all layers of each) that continues where the last one ended;
+// a slice lies inside one block. So each byte of the hand-off has exactly one place in the stream.
+
+constexpr uint32_t kHandoffMagic = 0x4B565248;  // "HRVK"
+constexpr uint32_t kHandoffVersion = 1;
+constexpr size_t kSliceBytesMax = size_t{1} << 20;
+// The longest frame: a slice and its header. Set as the links' limit.
+constexpr size_t kHandoffFrameMax = kSliceBytesMax + 64;
+constexpr size_t kVerdictMessageMax = 1024;
+
+using Mac = std::array<std::byte, 32>;
+
+namespace handoff {
+
+// The first frame of a channel; everything that D checks before it reads on.
+struct Hello {
+  TransferId transfer;
+  Attempt attempt{};
+  Incarnation prefill;
+  Incarnation decode;   // as the grant named it
+  Digest layout;        // layout_digest of P's model card
+  uint32_t tokens = 0;  // whose KV will come
+  Mac mac{};            // HMAC-SHA256 of all the above under the grant's one-time key
+  bool operator==(const Hello&) const = default;
+};
+
+struct HelloAck {  // D -> P: go on
+  bool operator==(const HelloAck&) const = default;
+};
+
+// `bytes` of block `block` of the sequence, from `offset` on. Decoded, it points into the frame.
+struct Slice {
+  uint32_t chunk = 0;       // index of the chunk that this belongs to
+  uint32_t block = 0;       // index in the sequence (and in the grant)
+  Generation generation{};  // of D's block, as granted
+  uint32_t offset = 0;      // inside the block
+  std::span<const std::byte> bytes;
+};
+
+// Ends a chunk of blocks [first, first + count).
+struct ChunkEnd {
+  uint32_t chunk = 0;
+  uint32_t first = 0;
+  uint32_t count = 0;
+  uint32_t crc = 0;  // CRC-32C of its bytes in order
+  bool operator==(const ChunkEnd&) const = default;
+};
+
+// All is sent.
+struct Commit {
+  uint32_t chunks = 0;
+  uint32_t tokens = 0;
+  Digest digest;  // of ChunkDigest over the chunks
+  bool operator==(const Commit&) const = default;
+};
+
+// D -> P: ok = every check passed, the sequence is D's; else what was wrong. Ends the channel.
+struct Verdict {
+  Status status;
+  bool operator==(const Verdict&) const = default;
+};
+
+// The peer lives, though it has nothing to say (it computes).
+struct Alive {
+  bool operator==(const Alive&) const = default;
+};
+
+using Frame = std::variant<Hello, HelloAck, Slice, ChunkEnd, Commit, Verdict, Alive>;
+
+}  // namespace handoff
+
+Bytes encode_handoff(const handoff::Frame& frame);
+// Any bytes: kInvalid, never a crash. A Slice in the result lives as long as `frame`.
+Result<handoff::Frame> decode_handoff(std::span<const std::byte> frame);
+
+Mac hello_mac(const handoff::Hello& hello, HandoffKey key);
+// In constant time.
+bool hello_mac_ok(const handoff::Hello& hello, HandoffKey key);
+
+// What two workers must have in common for one's KV bytes to be the other's: weights, arithmetic,
+// geometry and order of bytes.
+Digest layout_digest(const ModelCard& card);
+
+// XXH3-128 over (index, CRC) of the chunks, in order.
+class ChunkDigest {
+ public:
+  void add(uint32_t chunk, uint32_t crc);
+  Digest value() const;
+
+ private:
+  Bytes words_;  // 8 bytes a chunk
+};
+
+}  // namespace headrace::worker

@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "protocol/messages.h"
+#include "worker/handoff_options.h"
+
+namespace headrace::worker {
+
+// What one worker is and may do. Every limit that refuses something is named in the refusal.
+struct WorkerOptions {
+  Role role = Role::kBoth;
+  std::string name;    // for people: "decode-0"
+  std::string device;  // "cpu avx512vnni, 2 threads"
+  uint64_t pid = 0;
+  Endpoint kv{"127.0.0.1", 0};  // where to listen for hand-offs; unused by Role::kPrefill
+  Endpoint metrics;
+  MachineLimits limits;
+
+  uint32_t token_budget = 512;  // rows of a step
+  uint32_t running_max = 256;
+  uint32_t waiting_max = 1024;
+  uint32_t transfers_max = 64;  // hand-offs at a time, each side
+
+  Duration lease = 3s;          // of a grant; renewed by Ping
+  Duration pause_after = 3s;    // of the coordinator's silence: no new step
+  Duration forget_after = 10s;  // of the same: the link is given up, all is freed
+  Duration step_max = 30s;      // a longer step fails what it carries
+  HandoffOptions handoff;
+};
+
+}  // namespace headrace::worker

@@ -1,0 +1,68 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "protocol/messages.h"
+#include "worker/block_pool.h"
+#include "worker/handoff_sender.h"
+
+namespace headrace::worker {
+
+// Where one attempt stands on this worker. Allowed ways:
+//
+//   decode, remote prefill:  kGranted -> kReceiving -> kRunning
+//   decode, local prefill:   kWaiting -> kRunning;  kRunning -> kWaiting when preempted
+//   prefill:                 kWaiting -> kRunning -> kSending
+//   from anywhere:           -> kEnding (a step in flight still uses its blocks) -> gone, or ->
+//   gone
+enum class Stage : uint8_t {
+  kGranted,    // blocks incoming, leased; no sender yet
+  kReceiving,  // a sender was admitted
+  kWaiting,    // holds no block
+  kRunning,    // takes part in steps
+  kSending,    // all computed, blocks pinned until the sender is through
+  kEnding,     // over; its blocks are freed at the step boundary
+};
+
+// One attempt at a request, as this worker knows it. Owned by the Worker.
+struct Sequence {
+  RequestId request;
+  TransferId transfer;
+  Attempt attempt{};
+  Stage stage = Stage::kWaiting;
+  bool prefill_only = false;  // a Start: ends when all is handed over, never samples
+
+  std::vector<Token> tokens;      // prompt, then what was generated here
+  uint32_t prompt_tokens = 0;     // as received
+  uint32_t generated_before = 0;  // by earlier attempts; the last of the prompt
+  uint32_t max_tokens = 0;        // to be generated here
+  Sampling sampling;
+  std::vector<Token> end_tokens;
+  bool kv_digest = false;
+
+  uint32_t computed = 0;         // tokens whose KV is in `blocks`
+  uint32_t promised_tokens = 0;  // for which blocks are promised
+  std::vector<BlockRef> blocks;  // in order of the sequence
+  bool in_step = false;
+
+  Instant arrived{};
+  Instant deadline{};
+  Instant lease{};                        // kGranted, kReceiving
+  HandoffKey key;                         // of the grant
+  GrantedBlocks grant;                    // prefill: where the KV goes
+  std::unique_ptr<HandoffSender> sender;  // prefill: since it was admitted
+  uint32_t pushed_blocks = 0;
+  double compute_seconds = 0;  // of the steps that carried it
+  bool quiesce = false;        // kEnding: say Quiesced when freed
+
+  // Index in the generated sequence of the next token.
+  uint32_t next_index() const {
+    return generated_before + static_cast<uint32_t>(tokens.size()) - prompt_tokens;
+  }
+  uint32_t made() const { return static_cast<uint32_t>(tokens.size()) - prompt_tokens; }
+};
+
+}  // namespace headrace::worker

@@ -1,0 +1,138 @@
+#include "worker/step.h"
+
+#include <algorithm>
+
+#include "protocol/check.h"
+
+namespace headrace::worker {
+namespace {
+
+// Order of service; ties go to the lower index, which arrived no later.
+Duration service_key(const PlanSequence& s) { return s.arrived + s.length * kAgeingPerToken; }
+
+template <class Key>
+std::vector<uint32_t> sorted(const std::vector<PlanSequence>& all, Key key) {
+  std::vector<uint32_t> order(all.size());
+  for (uint32_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::stable_sort(order.begin(), order.end(),
+                   [&](uint32_t a, uint32_t b) { return key(all[a]) < key(all[b]); });
+  return order;
+}
+
+bool decodes(const PlanSequence& s) { return s.samples && s.length - s.computed == 1; }
+
+// Blocks free and promised to nobody; the promises always fit (an invariant of the worker).
+uint32_t spare_blocks(const PlanInput& in) {
+  uint64_t promised = in.granted_blocks;
+  for (const auto& s : in.running) promised += outstanding(s, in.limits.block_tokens);
+  CHECK(promised <= in.free_blocks);
+  return static_cast<uint32_t>(in.free_blocks - promised);
+}
+
+class Planner {
+ public:
+  explicit Planner(const PlanInput& in)
+      : in_(in),
+        spare_(spare_blocks(in)),
+        preempted_(in.running.size(), false),
+        oldest_first_(sorted(in.running, [](const PlanSequence& s) { return s.arrived; })) {}
+
+  Plan make() {
+    CHECK(in_.limits.running_max <= in_.limits.rows_max);
+    decode_rows();
+    const uint32_t rows = static_cast<uint32_t>(plan_.parts.size());
+    const uint32_t budget = std::min(in_.limits.token_budget, in_.limits.rows_max);
+    prefill_ = budget > rows ? budget - rows : 0;
+    prefill_ = std::max(prefill_, std::min(budget, kPrefillMin));
+    prefill_ = std::min(prefill_, in_.limits.rows_max - rows);
+    chunks();
+    if (plan_.preempt.empty()) admissions();
+    return std::move(plan_);
+  }
+
+ private:
+  void decode_rows() {
+    for (const uint32_t i : oldest_first_) {
+      const PlanSequence& s = in_.running[i];
+      if (preempted_[i] || !decodes(s)) continue;
+      const uint32_t need = blocks_for(s.length, in_.limits.block_tokens) - s.blocks;
+      CHECK(need <= 1);
+      if (need > 0 && outstanding(s, in_.limits.block_tokens) == 0 && !find_spare(i)) continue;
+      plan_.parts.push_back({false, i, 1, need, true});
+    }
+  }
+
+  // One spare block for the sequence, by preemption if need be; false when it was itself the
+  // youngest and had to go.
+  bool find_spare(uint32_t wanted_by) {
+    while (spare_ == 0) {
+      // Those with a row in this plan are older than `wanted_by`, hence never the victim.
+      const auto victim =
+          std::find_if(oldest_first_.rbegin(), oldest_first_.rend(),
+                       [&](uint32_t i) { return !preempted_[i] && in_.running[i].samples; });
+      CHECK(victim != oldest_first_.rend());
+      const PlanSequence& s = in_.running[*victim];
+      preempted_[*victim] = true;
+      plan_.preempt.push_back(*victim);
+      spare_ += s.blocks + outstanding(s, in_.limits.block_tokens);
+      if (*victim == wanted_by) return false;
+    }
+    --spare_;
+    return true;
+  }
+
+  void chunks() {
+    for (const uint32_t i : sorted(in_.running, service_key)) {
+      if (prefill_ == 0) return;
+      if (!preempted_[i] && !decodes(in_.running[i])) chunk(in_.running[i], false, i);
+    }
+  }
+
+  void admissions() {
+    size_t running = in_.running.size() + in_.granted_sequences;
+    for (const uint32_t i : sorted(in_.waiting, service_key)) {
+      const PlanSequence& s = in_.waiting[i];
+      CHECK(s.computed == 0 && s.blocks == 0);
+      const uint32_t need = outstanding(s, in_.limits.block_tokens);
+      if (prefill_ == 0 || running >= in_.limits.running_max || need > spare_) return;
+      spare_ -= need;
+      ++running;
+      chunk(s, true, i);
+    }
+  }
+
+  void chunk(const PlanSequence& s, bool from_waiting, uint32_t index) {
+    const uint32_t tokens = std::min(s.length - s.computed, prefill_);
+    const uint32_t end = s.computed + tokens;
+    const uint32_t blocks = blocks_for(end, in_.limits.block_tokens);
+    const uint32_t need = blocks > s.blocks ? blocks - s.blocks : 0;
+    CHECK(need <= outstanding(s, in_.limits.block_tokens));
+    plan_.parts.push_back({from_waiting, index, tokens, need, s.samples && end == s.length});
+    prefill_ -= tokens;
+  }
+
+  const PlanInput& in_;
+  uint32_t spare_;
+  uint32_t prefill_ = 0;
+  std::vector<bool> preempted_;
+  std::vector<uint32_t> oldest_first_;
+  Plan plan_;
+};
+
+}  // namespace
+
+uint32_t outstanding(const PlanSequence& s, uint32_t block_tokens) {
+  const uint32_t promised = blocks_for(s.promised, block_tokens);
+  return promised > s.blocks ? promised - s.blocks : 0;
+}
+
+uint32_t room(const PlanInput& in) {
+  uint64_t wanted = 0;
+  for (const auto& s : in.waiting) wanted += outstanding(s, in.limits.block_tokens);
+  const uint32_t spare = spare_blocks(in);
+  return wanted < spare ? static_cast<uint32_t>(spare - wanted) : 0;
+}
+
+Plan plan(const PlanInput& in) { return Planner(in).make(); }
+
+}  // namespace headrace::worker

@@ -1,0 +1,77 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "protocol/strand.h"
+
+namespace headrace::worker {
+
+// What to run next: a pure function of the sequences and the pool.
+
+// Tokens of an answer for which blocks are promised when a sequence is admitted.
+constexpr uint32_t kGrowthReserve = 256;
+// A prompt token puts a waiting sequence back by this much against those that come later: short
+// prompts pass long ones, but only by a bounded time, so none starves.
+constexpr Duration kAgeingPerToken = 50us;
+// Prefill tokens that a step takes even when decode rows fill the budget.
+constexpr uint32_t kPrefillMin = 16;
+
+struct PlanSequence {
+  uint32_t length = 0;    // tokens known: prompt and what was generated
+  uint32_t computed = 0;  // of them with KV in blocks; < length
+  uint32_t blocks = 0;    // held
+  uint32_t promised = 0;  // tokens for which blocks are promised; >= length at admission
+  bool samples = true;    // false: a prefill worker's part, ends when all are computed
+  Duration arrived{};     // since any fixed moment
+};
+
+struct PlanLimits {
+  uint32_t block_tokens = 32;
+  uint32_t token_budget = 512;  // rows of a step, decode rows counted first
+  uint32_t rows_max = 512;      // what the engine takes
+  uint32_t running_max = 256;   // sequences
+};
+
+struct PlanInput {
+  std::vector<PlanSequence> running;  // each holds blocks or has been admitted
+  std::vector<PlanSequence> waiting;  // hold none; computed == 0
+  uint32_t free_blocks = 0;
+  uint32_t granted_blocks = 0;     // promised to grants beyond what they hold
+  uint32_t granted_sequences = 0;  // that will run once their KV has come
+  PlanLimits limits;
+};
+
+struct PlanPart {
+  bool from_waiting = false;  // index into waiting (it is admitted by this), else into running
+  uint32_t index = 0;
+  uint32_t tokens = 0;      // to compute, from `computed` on
+  uint32_t new_blocks = 0;  // to take first
+  bool sample = false;      // the part reaches the last known token of a sequence that samples
+  bool operator==(const PlanPart&) const = default;
+};
+
+struct Plan {
+  std::vector<PlanPart> parts;    // decode rows first, then prefill chunks
+  std::vector<uint32_t> preempt;  // of running: free its blocks, let it wait and be recomputed
+};
+
+// Blocks that `tokens` tokens need.
+constexpr uint32_t blocks_for(uint64_t tokens, uint32_t block_tokens) {
+  return static_cast<uint32_t>((tokens + block_tokens - 1) / block_tokens);
+}
+
+// Blocks promised to a sequence and not yet taken.
+uint32_t outstanding(const PlanSequence& s, uint32_t block_tokens);
+
+// Blocks that are neither held nor promised to anyone who runs or was granted, less what the
+// waiting will want: what a new grant may use without overtaking them. Never negative.
+uint32_t room(const PlanInput& in);
+
+// Decode rows first, oldest first; then chunks of what is being prefilled; then admissions, in
+// order of arrival with ageing, while all that is promised fits. A sequence that outgrows its
+// promise takes spare blocks; when there are none the youngest sequence that samples is preempted,
+// so the oldest always advances. Promised blocks are never given to another.
+Plan plan(const PlanInput& in);
+
+}  // namespace headrace::worker

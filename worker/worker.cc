@@ -1,0 +1,240 @@
+#include "worker/worker.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "protocol/check.h"
+
+namespace headrace::worker {
+
+using namespace to_coordinator;  // NOLINT: this actor speaks these words all the time
+
+Worker::Worker(std::shared_ptr<Strand> strand, Network& network, Random& random, Engine& engine,
+               WorkerOptions options, std::shared_ptr<const Bytes> tokenizer)
+    : strand_(std::move(strand)),
+      network_(network),
+      random_(random),
+      engine_(engine),
+      options_(std::move(options)),
+      tokenizer_(std::move(tokenizer)),
+      layout_(layout_digest(engine.card())),
+      pool_(engine.blocks()),
+      learner_(TimeModel{options_.limits, engine.card().cost, {}}) {
+  CHECK(tokenizer_ != nullptr && engine_.rows_max() > 0 && options_.token_budget > 0);
+  options_.running_max = std::min(options_.running_max, engine_.rows_max());
+}
+
+Worker::~Worker() = default;
+
+Status Worker::start(Ref<Uplink> uplink) {
+  CHECK(!receiver_ && !uplink_);
+  if (options_.role != Role::kPrefill) {
+    HandoffReceiver::Host host;
+    host.memory = [this](BlockRef ref) {
+      return pool_.current(ref) ? engine_.block(ref.block) : std::span<std::byte>();
+    };
+    host.began = [this](TransferId transfer) {
+      if (Sequence* s = find(transfer)) s->stage = Stage::kReceiving;
+    };
+    host.ended = [this](TransferId transfer, Status status) {
+      received(transfer, std::move(status));
+    };
+    const ModelCard& card = engine_.card();
+    auto receiver =
+        HandoffReceiver::listen(strand_, network_, options_.kv, options_.handoff,
+                                {layout_, card.block_tokens, card.block_bytes}, std::move(host));
+    if (!receiver) return std::move(receiver).error();
+    receiver_ = std::move(*receiver);
+  }
+  uplink_ = std::move(uplink);
+  sweep_due_ = strand_->now() + kSweepEvery;
+  sweep_timer_ = strand_->after(kSweepEvery, [this] { sweep(); });
+  return {};
+}
+
+Endpoint Worker::kv_endpoint() const { return receiver_ ? receiver_->endpoint() : Endpoint{}; }
+
+void Worker::on(const LinkUp& m) {
+  on(LinkDown{});  // in case the end of the last one was not told
+  incarnation_ = m.incarnation;
+  Register r;
+  r.card = engine_.card();
+  r.role = options_.role;
+  r.incarnation = incarnation_;
+  r.name = options_.name;
+  r.device = options_.device;
+  r.pid = options_.pid;
+  r.kv = kv_endpoint();
+  r.metrics = options_.metrics;
+  r.kv_blocks = pool_.total();
+  r.limits = options_.limits;
+  tell(std::move(r));
+}
+
+void Worker::on(const LinkDown&) {
+  term_.reset();
+  std::vector<Key> keys;
+  for (const auto& [key, s] : sequences_) keys.push_back(key);
+  for (const Key key : keys) release(key, false);
+  for (auto& [key, s] : sequences_) s.quiesce = false;  // those that end with the step
+  finished_.clear();
+  incarnation_ = {};
+}
+
+void Worker::on(const to_worker::Welcome& m) {
+  term_ = m.term;
+  beat_every_ = std::max<Duration>(m.beat_every, kSweepEvery);
+  coordinator_heard_ = strand_->now();
+  beat();
+  schedule();
+}
+
+void Worker::on(const to_worker::Ping& m) {
+  if (stale(m.term)) {
+    ++counters_.stale;
+    return;
+  }
+  const Instant now = strand_->now();
+  coordinator_heard_ = now;
+  for (const TransferId transfer : m.live) {
+    if (Sequence* s = find(transfer)) s->lease = now + options_.lease;
+  }
+  schedule();
+}
+
+void Worker::on(const to_worker::FetchTokenizer& m) {
+  TokenizerPiece piece;
+  piece.digest = m.digest;
+  piece.offset = m.offset;
+  if (m.digest == engine_.card().tokenizer) {
+    piece.total = tokenizer_->size();
+    const uint64_t begin = std::min<uint64_t>(m.offset, piece.total);
+    const uint64_t n = std::min<uint64_t>(piece.total - begin, kTokenizerPieceMax);
+    const auto from = tokenizer_->begin() + static_cast<ptrdiff_t>(begin);
+    piece.bytes.assign(from, from + static_cast<ptrdiff_t>(n));
+  }
+  tell(std::move(piece));
+}
+
+void Worker::sweep() {
+  const Instant now = strand_->now();
+  loop_lag_ = std::max<Duration>(now - sweep_due_, Duration{0});
+  sweep_due_ = now + kSweepEvery;
+  sweep_timer_ = strand_->after(kSweepEvery, [this] { sweep(); });
+  if (receiver_) receiver_->sweep();
+  for (auto& [key, s] : sequences_) {
+    if (s.sender) s.sender->sweep();
+  }
+  check_deadlines(now);
+  std::erase_if(finished_, [&](const auto& f) { return now - f.second.when >= kFinishedKept; });
+  if (registered() && now >= beat_due_) beat();
+}
+
+void Worker::check_deadlines(Instant now) {
+  std::vector<std::pair<Key, Status>> over;
+  for (const auto& [key, s] : sequences_) {
+    if (s.stage == Stage::kEnding) continue;
+    const bool leased = s.stage == Stage::kGranted || s.stage == Stage::kReceiving;
+    if (now >= s.deadline) {
+      over.emplace_back(key, error(Errc::kDeadline, "the request's deadline ran out"));
+    } else if (leased && now >= s.lease) {
+      over.emplace_back(key, error(Errc::kDeadline, "the lease of the grant ran out"));
+    }
+  }
+  if (step_ && !step_->overdue && now - step_->since >= options_.step_max) {
+    step_->overdue = true;
+    for (const StepPart& part : step_->parts) {
+      over.emplace_back(part.key, error(Errc::kInternal, "an engine step does not end"));
+    }
+  }
+  for (auto& [key, why] : over) fail(key, std::move(why));
+}
+
+void Worker::beat() {
+  beat_due_ = strand_->now() + beat_every_;
+  tell(make_beat());
+}
+
+Beat Worker::make_beat() const {
+  Beat b;
+  b.incarnation = incarnation_;
+  b.steps = counters_.steps;
+  b.blocks = pool_.counts();
+  for (const auto& [key, s] : sequences_) {
+    if (s.stage == Stage::kEnding) continue;
+    b.transfers.push_back(s.transfer);
+    const uint64_t left = s.tokens.size() - s.computed;
+    if (s.stage == Stage::kWaiting) {
+      ++b.waiting;
+      b.waiting_tokens += left;
+    } else if (s.stage == Stage::kRunning) {
+      ++b.running;
+      b.context_tokens += s.computed;
+      if (left > 1) b.waiting_tokens += left;
+    }
+  }
+  b.loop_lag = loop_lag_;
+  b.correction = learner_.value();
+  return b;
+}
+
+void Worker::tell(ToCoordinator message) {
+  if (incarnation_) uplink_.tell(FromWorker{incarnation_, std::move(message)});
+}
+
+bool Worker::paused() const { return strand_->now() - coordinator_heard_ >= options_.pause_after; }
+
+void Worker::fail(Key key, Status why) {
+  const auto it = sequences_.find(key);
+  if (it == sequences_.end() || it->second.stage == Stage::kEnding) return;
+  ++counters_.failed;
+  const Sequence& s = it->second;
+  AttemptFailed failed{s.transfer, s.attempt, std::move(why)};
+  remember(s, failed);
+  tell(std::move(failed));
+  release(key, true);
+}
+
+// Ends a sequence here. Its reader and its sender stop at once, by our own doing; its blocks are
+// freed now, or at the step boundary when a step in flight touches them.
+void Worker::release(Key key, bool quiesce) {
+  const auto it = sequences_.find(key);
+  CHECK(it != sequences_.end());
+  Sequence& s = it->second;
+  if (s.stage != Stage::kEnding) {
+    if (receiver_) receiver_->forget(s.transfer);
+    s.sender.reset();
+    s.stage = Stage::kEnding;
+    s.quiesce = quiesce;
+    by_transfer_.erase(s.transfer);
+  }
+  if (s.in_step) return;
+  const uint32_t freed = pool_.release(s.blocks);
+  if (s.quiesce) tell(Quiesced{s.transfer, s.attempt, freed});
+  sequences_.erase(it);
+  schedule();
+}
+
+void Worker::remember(const Sequence& s, ToCoordinator last) {
+  if (finished_.size() >= kFinishedMax) {
+    const auto oldest = std::min_element(
+        finished_.begin(), finished_.end(),
+        [](const auto& a, const auto& b) { return a.second.when < b.second.when; });
+    finished_.erase(oldest);
+  }
+  finished_.insert_or_assign(s.transfer, Finished{s.attempt, strand_->now(), std::move(last)});
+}
+
+Worker::Key Worker::add(Sequence s) {
+  const Key key = next_key_++;
+  by_transfer_.emplace(s.transfer, key);
+  sequences_.emplace(key, std::move(s));
+  return key;
+}
+
+Sequence* Worker::find(TransferId transfer) {
+  const auto it = by_transfer_.find(transfer);
+  return it == by_transfer_.end() ? nullptr : &sequences_.at(it->second);
+}
+
+}  // namespace headrace::worker

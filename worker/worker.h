@@ -1,0 +1,191 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "protocol/actor.h"
+#include "protocol/link.h"
+#include "protocol/messages.h"
+#include "protocol/random.h"
+#include "worker/block_pool.h"
+#include "worker/correction.h"
+#include "worker/engine.h"
+#include "worker/handoff_receiver.h"
+#include "worker/options.h"
+#include "worker/sequence.h"
+#include "worker/step.h"
+
+namespace headrace::worker {
+
+// --- words between the worker and its link to the coordinator (mesh_client.h) ---
+
+struct LinkUp {  // connected: register under this fresh incarnation
+  Incarnation incarnation;
+};
+struct LinkDown {};  // all that the coordinator asked for is over
+struct FromWorker {  // to be sent, unless the link is by now that of another incarnation
+  Incarnation incarnation;
+  ToCoordinator message;
+};
+class Uplink {
+ public:
+  virtual ~Uplink() = default;
+  virtual void on(FromWorker message) = 0;
+};
+
+// What a worker has counted since its start.
+struct WorkerCounters {
+  uint64_t steps = 0;
+  uint64_t tokens = 0;     // sampled
+  uint64_t prefilled = 0;  // prompt tokens computed
+  uint64_t preempted = 0;
+  uint64_t refused = 0;
+  uint64_t stale = 0;   // messages of an older term, incarnation or attempt
+  uint64_t failed = 0;  // attempts
+  uint64_t owned = 0;   // hand-offs received
+};
+
+// The actor of one device: admits, plans, steps, hands over, adopts, releases. README.md tells who
+// owns what and which transitions exist.
+//
+// Everything it holds belongs to one registration with the coordinator: when the link is lost, all
+// of it is freed at once (blocks of a step in flight at its end) and the next registration begins
+// with nothing, under a new incarnation. One engine step is in flight at a time; its blocks stay
+// held until it is done, whatever happens meanwhile.
+class Worker : public std::enable_shared_from_this<Worker> {
+ public:
+  static constexpr Duration kSweepEvery = 100ms;
+  static constexpr Duration kFinishedKept = 60s;
+  static constexpr size_t kFinishedMax = 4096;
+  static constexpr size_t kTokenizerPieceMax = size_t{1} << 20;
+
+  // `tokenizer`: the encoded TokenizerData whose digest the engine's card names.
+  Worker(std::shared_ptr<Strand> strand, Network& network, Random& random, Engine& engine,
+         WorkerOptions options, std::shared_ptr<const Bytes> tokenizer);
+  ~Worker();
+
+  // Opens the KV channel and begins to sweep. Once, on the strand. kUnavailable: port in use.
+  Status start(Ref<Uplink> uplink);
+
+  void on(const LinkUp& m);
+  void on(const LinkDown& m);
+  void on(const to_worker::Welcome& m);
+  void on(const to_worker::Ping& m);
+  void on(const to_worker::FetchTokenizer& m);
+  void on(to_worker::Prepare m);
+  void on(to_worker::Start m);
+  void on(const to_worker::Cancel& m);
+
+  struct StepFinished {
+    uint64_t step = 0;
+    StepDone done;
+  };
+  void on(StepFinished m);
+
+  // For status and tests; on the strand.
+  BlockCounts blocks() const { return pool_.counts(); }
+  const WorkerCounters& counters() const { return counters_; }
+  size_t sequences() const { return sequences_.size(); }
+  Endpoint kv_endpoint() const;
+
+ private:
+  using Key = uint64_t;  // of a sequence; in order of arrival, never used twice
+
+  struct StepPart {
+    Key key = 0;
+    uint32_t tokens = 0;
+    bool sample = false;
+  };
+  struct InFlight {
+    uint64_t id = 0;
+    Instant since{};
+    std::vector<StepPart> parts;
+    StepShape shape;
+    bool overdue = false;
+  };
+  struct Finished {
+    Attempt attempt{};
+    Instant when{};
+    ToCoordinator last;
+  };
+
+  // worker.cc: life
+  void sweep();
+  void check_deadlines(Instant now);
+  void beat();
+  to_coordinator::Beat make_beat() const;
+  void tell(ToCoordinator message);
+  bool registered() const { return term_.has_value(); }
+  bool paused() const;
+  void fail(Key key, Status why);
+  void release(Key key, bool quiesce);
+  void remember(const Sequence& s, ToCoordinator last);
+  Key add(Sequence s);
+  Sequence* find(TransferId transfer);
+
+  // worker_requests.cc: what the coordinator asks
+  bool stale(Term term) const { return term_ != term; }
+  void refuse(TransferId transfer, Attempt attempt, Status why);
+  bool answer_repeat(TransferId transfer, Attempt attempt);
+  Status check(const to_worker::Prepare& m) const;
+  Status check(const to_worker::Start& m) const;
+  Status check_tokens(const std::vector<Token>& tokens) const;
+  Status room_for_grant(const Sequence& s) const;
+  void grant(Sequence s);
+  void send_grant(const Sequence& s);
+  void received(TransferId transfer, Status status);
+  uint32_t count(Stage stage) const;
+
+  // worker_steps.cc: plan, run, apply
+  void schedule();
+  void try_step();
+  PlanInput plan_input(std::vector<Key>& running, std::vector<Key>& waiting) const;
+  PlanSequence plan_sequence(const Sequence& s) const;
+  void preempt(Sequence& s);
+  void add_part(Step& step, Key key, const PlanPart& part);
+  void open_sender(Key key, Sequence& s);
+  void apply(const StepPart& part, Token token, double seconds, to_coordinator::Tokens& out);
+  void sampled(Sequence& s, Key key, Token token, to_coordinator::Tokens& out);
+  void prefilled(Sequence& s);
+  void sent(Key key, Status status);
+  Digest kv_digest(const Sequence& s);
+  uint32_t promise(const Sequence& s) const;
+
+  std::shared_ptr<Strand> strand_;
+  Network& network_;
+  Random& random_;
+  Engine& engine_;
+  WorkerOptions options_;
+  std::shared_ptr<const Bytes> tokenizer_;
+  Digest layout_;
+  BlockPool pool_;
+  CorrectionLearner learner_;
+  WorkerCounters counters_;
+
+  Ref<Uplink> uplink_;
+  Incarnation incarnation_;
+  std::optional<Term> term_;  // none: not registered
+  Duration beat_every_{};
+  Instant beat_due_{};
+  Instant coordinator_heard_{};
+
+  Key next_key_ = 1;
+  std::map<Key, Sequence> sequences_;
+  std::map<TransferId, Key> by_transfer_;
+  std::map<TransferId, Finished> finished_;
+
+  uint64_t step_id_ = 0;
+  std::optional<InFlight> step_;
+  bool scheduled_ = false;
+
+  Timer sweep_timer_;
+  Instant sweep_due_{};
+  Duration loop_lag_{};
+  std::unique_ptr<HandoffReceiver> receiver_;  // last: its end calls nothing here
+};
+
+}  // namespace headrace::worker

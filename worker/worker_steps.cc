@@ -1,0 +1,253 @@
+#include <xxhash.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "protocol/check.h"
+#include "worker/worker.h"
+
+// Plan, run, apply: everything that moves the batch forward.
+
+namespace headrace::worker {
+
+using namespace to_coordinator;  // NOLINT: this actor speaks these words all the time
+
+// Plans once for all that the strand has to tell us first.
+void Worker::schedule() {
+  if (scheduled_ || step_) return;
+  scheduled_ = true;
+  strand_->post([weak = weak_from_this()] {
+    if (auto self = weak.lock()) self->try_step();
+  });
+}
+
+void Worker::try_step() {
+  scheduled_ = false;
+  if (step_ || !registered() || paused()) return;
+  std::vector<Key> running;
+  std::vector<Key> waiting;
+  const PlanInput input = plan_input(running, waiting);
+  if (input.running.empty() && input.waiting.empty()) return;
+  const Plan plan = worker::plan(input);
+  for (const uint32_t i : plan.preempt) preempt(sequences_.at(running[i]));
+  if (plan.parts.empty()) {
+    if (!plan.preempt.empty()) schedule();  // what was freed may admit someone
+    return;
+  }
+  InFlight flight;
+  flight.id = ++step_id_;
+  flight.since = strand_->now();
+  Step step;
+  step_ = std::move(flight);
+  for (const PlanPart& part : plan.parts) {
+    add_part(step, (part.from_waiting ? waiting : running)[part.index], part);
+  }
+  engine_.run(std::move(step),
+              [self = Ref<Worker>(strand_, weak_from_this()), id = step_->id](StepDone done) {
+                self.tell(StepFinished{id, std::move(done)});
+              });
+}
+
+PlanInput Worker::plan_input(std::vector<Key>& running, std::vector<Key>& waiting) const {
+  PlanInput in;
+  in.limits.block_tokens = engine_.card().block_tokens;
+  in.limits.token_budget = std::min(options_.token_budget, engine_.rows_max());
+  in.limits.rows_max = engine_.rows_max();
+  in.limits.running_max = options_.running_max;
+  in.free_blocks = pool_.free();
+  for (const auto& [key, s] : sequences_) {
+    const PlanSequence p = plan_sequence(s);
+    switch (s.stage) {
+      case Stage::kRunning:
+        running.push_back(key);
+        in.running.push_back(p);
+        break;
+      case Stage::kWaiting:
+        waiting.push_back(key);
+        in.waiting.push_back(p);
+        break;
+      case Stage::kGranted:
+      case Stage::kReceiving:
+        in.granted_blocks += outstanding(p, in.limits.block_tokens);
+        ++in.granted_sequences;
+        break;
+      case Stage::kSending:
+      case Stage::kEnding:
+        break;  // want nothing more
+    }
+  }
+  return in;
+}
+
+PlanSequence Worker::plan_sequence(const Sequence& s) const {
+  PlanSequence p;
+  p.length = static_cast<uint32_t>(s.tokens.size());
+  p.computed = s.computed;
+  p.blocks = static_cast<uint32_t>(s.blocks.size());
+  p.promised = s.promised_tokens;
+  p.samples = !s.prefill_only;
+  p.arrived = s.arrived.time_since_epoch();
+  return p;
+}
+
+// Tokens for which blocks are promised: all known and, where tokens are made, a reserve to grow.
+uint32_t Worker::promise(const Sequence& s) const {
+  const auto length = static_cast<uint32_t>(s.tokens.size());
+  if (s.prefill_only) return length;
+  return length + std::min(s.max_tokens - s.made(), kGrowthReserve);
+}
+
+// Frees the blocks of the youngest; it is recomputed from its tokens, with the same result.
+void Worker::preempt(Sequence& s) {
+  CHECK(!s.in_step && s.stage == Stage::kRunning && !s.prefill_only);
+  pool_.release(s.blocks);
+  s.blocks.clear();
+  s.computed = 0;
+  s.stage = Stage::kWaiting;
+  s.promised_tokens = promise(s);
+  ++counters_.preempted;
+}
+
+void Worker::add_part(Step& step, Key key, const PlanPart& part) {
+  Sequence& s = sequences_.at(key);
+  if (part.from_waiting) {
+    s.stage = Stage::kRunning;
+    if (s.prefill_only) open_sender(key, s);
+  }
+  auto fresh = pool_.take(part.new_blocks, BlockState::kActive);
+  CHECK(fresh.has_value());  // the plan counted them
+  s.blocks.insert(s.blocks.end(), fresh->begin(), fresh->end());
+  s.in_step = true;
+
+  StepSequence out;
+  for (const BlockRef& ref : s.blocks) out.blocks.push_back(raw(ref.block));
+  out.position = s.computed;
+  const auto from = s.tokens.begin() + s.computed;
+  out.tokens.assign(from, from + part.tokens);
+  out.sample = part.sample;
+  out.sampling = s.sampling;
+  out.index = s.prefill_only ? 0 : s.next_index();
+  step.sequences.push_back(std::move(out));
+
+  step_->parts.push_back({key, part.tokens, part.sample});
+  StepShape& shape = step_->shape;
+  if (part.tokens == 1 && part.sample) {
+    ++shape.decode_rows;
+    shape.context_tokens += s.computed + 1;
+  } else {
+    const uint64_t before = shape.prefill_tokens;
+    shape.prefill_tokens += part.tokens;
+    shape.prefill_after =
+        (shape.prefill_after * before + uint64_t{s.computed} * part.tokens) / shape.prefill_tokens;
+  }
+}
+
+void Worker::open_sender(Key key, Sequence& s) {
+  SendJob job;
+  job.transfer = s.transfer;
+  job.attempt = s.attempt;
+  job.prefill = incarnation_;
+  job.layout = layout_;
+  job.tokens = static_cast<uint32_t>(s.tokens.size());
+  job.grant = s.grant;
+  s.sender = std::make_unique<HandoffSender>(
+      strand_, network_, options_.handoff, std::move(job),
+      [this](BlockId id) { return std::span<const std::byte>(engine_.block(id)); },
+      [this, key](Status status) { sent(key, std::move(status)); });
+}
+
+void Worker::on(StepFinished m) {
+  CHECK(step_ && step_->id == m.step && step_->parts.size() == m.done.sampled.size());
+  const InFlight flight = *std::exchange(step_, std::nullopt);
+  ++counters_.steps;
+  learner_.learn(flight.shape, m.done.seconds);
+  Tokens out;
+  for (size_t i = 0; i < flight.parts.size(); ++i) {
+    apply(flight.parts[i], m.done.sampled[i], m.done.seconds, out);
+  }
+  if (!out.runs.empty()) tell(std::move(out));
+  schedule();
+}
+
+void Worker::apply(const StepPart& part, Token token, double seconds, Tokens& out) {
+  Sequence& s = sequences_.at(part.key);  // one in a step is never erased
+  CHECK(s.in_step);
+  s.in_step = false;
+  if (s.stage == Stage::kEnding) return release(part.key, s.quiesce);
+  s.computed += part.tokens;
+  s.compute_seconds += seconds;
+  if (!part.sample) counters_.prefilled += part.tokens;
+  if (s.prefill_only) return prefilled(s);
+  if (part.sample) sampled(s, part.key, token, out);
+}
+
+void Worker::sampled(Sequence& s, Key key, Token token, Tokens& out) {
+  TokenRun run;
+  run.transfer = s.transfer;
+  run.attempt = s.attempt;
+  run.position = s.next_index();
+  if (token == StepDone::kNumeric) {
+    run.finish = Finish::kError;
+    run.status = error(Errc::kNumeric, "the logits hold NaN or infinity");
+  } else {
+    CHECK(token >= 0 && static_cast<uint32_t>(token) < engine_.card().vocab);
+    ++counters_.tokens;
+    if (std::find(s.end_tokens.begin(), s.end_tokens.end(), token) != s.end_tokens.end()) {
+      run.finish = Finish::kStop;
+    } else {
+      s.tokens.push_back(token);
+      run.ids.push_back(token);
+      if (s.made() == s.max_tokens) run.finish = Finish::kLength;
+    }
+  }
+  const bool over = run.finish != Finish::kNone;
+  if (over && s.kv_digest) run.kv = kv_digest(s);
+  if (over) {
+    remember(s, Tokens{{run}});
+    release(key, false);
+  }
+  out.runs.push_back(std::move(run));
+}
+
+void Worker::prefilled(Sequence& s) {
+  const bool all = s.computed == s.tokens.size();
+  const uint32_t block_tokens = engine_.card().block_tokens;
+  const uint32_t complete = all ? blocks_for(s.computed, block_tokens) : s.computed / block_tokens;
+  std::vector<BlockId> run;
+  for (uint32_t i = s.pushed_blocks; i < complete; ++i) run.push_back(s.blocks[i].block);
+  s.pushed_blocks = complete;
+  s.sender->push(std::move(run));
+  if (!all) return;
+  s.stage = Stage::kSending;
+  pool_.set_state(s.blocks, BlockState::kPinned);
+  s.sender->finish();
+}
+
+void Worker::sent(Key key, Status status) {
+  if (!status.ok()) return fail(key, std::move(status));
+  const Sequence& s = sequences_.at(key);
+  const auto compute = std::chrono::duration<double>(s.compute_seconds);
+  PrefillDone done{s.transfer, s.attempt, std::chrono::duration_cast<Duration>(compute),
+                   s.sender->bytes_sent()};
+  remember(s, done);
+  tell(std::move(done));
+  release(key, false);
+}
+
+// XXH3-128 of the sequence's blocks in order, unused slots (zeros) included.
+Digest Worker::kv_digest(const Sequence& s) {
+  const std::unique_ptr<XXH3_state_t, XXH_errorcode (*)(XXH3_state_t*)> state(XXH3_createState(),
+                                                                              XXH3_freeState);
+  CHECK(state && XXH3_128bits_reset(state.get()) == XXH_OK);
+  const uint32_t filled = blocks_for(s.computed, engine_.card().block_tokens);
+  CHECK(filled <= s.blocks.size());
+  for (uint32_t i = 0; i < filled; ++i) {
+    const auto bytes = engine_.block(s.blocks[i].block);
+    CHECK(XXH3_128bits_update(state.get(), bytes.data(), bytes.size()) == XXH_OK);
+  }
+  const XXH128_hash_t h = XXH3_128bits_digest(state.get());
+  return {h.high64, h.low64};
+}
+
+}  // namespace headrace::worker
