@@ -1,0 +1,71 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "protocol/actor.h"
+#include "protocol/messages.h"
+
+namespace headrace::coordinator {
+
+// One answer to a question, told on the asker's strand.
+template <class T>
+class ReplyPort {
+ public:
+  virtual ~ReplyPort() = default;
+  virtual void on(T answer) = 0;
+};
+
+struct WorkerStatus {
+  WorkerId id{};
+  std::string name;
+  Role role{};
+  std::string state;  // "ready"; "stalled": has work and makes no progress
+  uint64_t pid = 0;
+  std::string device;
+  Endpoint kv;
+  Endpoint metrics;
+  BlockCounts blocks;
+  uint32_t in_flight = 0;  // pieces of work given to it
+  uint32_t running = 0;    // sequences in its batch, as of its last beat
+  uint64_t steps = 0;
+};
+
+// Since the start of the coordinator.
+struct Totals {
+  uint64_t submitted = 0;
+  uint64_t refused = 0;  // ended before a worker had them
+  uint64_t stopped = 0;  // ended: finish stop or length
+  uint64_t cancelled = 0;
+  uint64_t failed = 0;
+  uint64_t tokens = 0;  // appended to logs
+  uint64_t attempts = 0;
+  uint64_t attempts_failed = 0;
+  uint64_t refusals = 0;         // of workers
+  uint64_t remote_prefills = 0;  // hand-offs that were owned
+  uint64_t workers_lost = 0;
+  uint64_t stale = 0;      // messages of old attempts or in a wrong state: dropped
+  uint64_t repeats = 0;    // token runs that were here already: dropped
+  uint64_t gaps = 0;       // token runs that left something out: attempt failed
+  uint64_t conflicts = 0;  // another token at a logged position: attempt failed
+};
+
+struct ClusterStatus {
+  bool ready = false;     // a request can be answered now
+  std::string not_ready;  // why not
+  std::optional<ModelCard> model;
+  bool chat = false;  // the model has a chat template
+  std::vector<WorkerStatus> workers;
+  uint32_t running = 0;   // requests that a worker has
+  uint32_t waiting = 0;   // in the queue
+  uint32_t draining = 0;  // over, the client has not taken all
+  Totals totals;
+};
+
+// To the Dispatcher.
+struct AskStatus {
+  Ref<ReplyPort<ClusterStatus>> reply;
+};
+
+}  // namespace headrace::coordinator

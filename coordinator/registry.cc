@@ -1,0 +1,156 @@
+#include "coordinator/registry.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "protocol/check.h"
+
+namespace headrace::coordinator {
+namespace {
+
+// Enough of a digest for a person to tell two apart.
+std::string brief(const Digest& digest) {
+  char text[9];
+  std::snprintf(text, sizeof text, "%08llx", static_cast<unsigned long long>(digest.hi >> 32));
+  return text;
+}
+
+std::string title(const ModelCard& card) {
+  return card.name + " (digest " + brief(card.weights) + ")";
+}
+
+// A measured-over-predicted factor that the router may multiply with.
+double sane(double factor) { return std::isfinite(factor) ? std::clamp(factor, 0.01, 100.0) : 1; }
+
+Status differs(const std::string& what, const std::string& theirs, const std::string& ours) {
+  return error(Errc::kInvalid,
+               "worker has " + what + " " + theirs + ", this cluster has " + what + " " + ours);
+}
+
+}  // namespace
+
+Workload& Workload::operator+=(const Workload& part) {
+  prefills += part.prefills;
+  prefill_tokens += part.prefill_tokens;
+  decodes += part.decodes;
+  context_tokens += part.context_tokens;
+  blocks += part.blocks;
+  return *this;
+}
+
+Workload& Workload::operator-=(const Workload& part) {
+  CHECK(prefills >= part.prefills && prefill_tokens >= part.prefill_tokens &&
+        decodes >= part.decodes && context_tokens >= part.context_tokens && blocks >= part.blocks);
+  prefills -= part.prefills;
+  prefill_tokens -= part.prefill_tokens;
+  decodes -= part.decodes;
+  context_tokens -= part.context_tokens;
+  blocks -= part.blocks;
+  return *this;
+}
+
+Status compare_cards(const ModelCard& ours, const ModelCard& theirs) {
+  if (ours == theirs) return {};
+  if (ours.weights != theirs.weights || ours.name != theirs.name)
+    return error(Errc::kInvalid,
+                 "worker serves " + title(theirs) + ", this cluster serves " + title(ours));
+  if (ours.block_tokens != theirs.block_tokens)
+    return differs("KV blocks of tokens:", std::to_string(theirs.block_tokens),
+                   std::to_string(ours.block_tokens));
+  if (ours.kv_layout != theirs.kv_layout)
+    return differs("KV layout", "'" + theirs.kv_layout + "'", "'" + ours.kv_layout + "'");
+  if (ours.numerics != theirs.numerics)
+    return differs("arithmetic", "'" + theirs.numerics + "'", "'" + ours.numerics + "'");
+  if (ours.context != theirs.context)
+    return differs("a context of", std::to_string(theirs.context), std::to_string(ours.context));
+  if (ours.tokenizer != theirs.tokenizer)
+    return differs("tokenizer", brief(theirs.tokenizer), brief(ours.tokenizer));
+  return error(Errc::kInvalid, "worker and cluster both serve " + title(ours) +
+                                   " but describe its geometry differently: run equal versions");
+}
+
+Status Registry::admit(WorkerId id, const to_coordinator::Register& hello, Instant now) {
+  if (workers_.size() >= kWorkersMax)
+    return error(Errc::kOverloaded,
+                 "the cluster holds " + std::to_string(kWorkersMax) + " workers, its limit");
+  const ModelCard& card = hello.card;
+  if (card.context == 0 || card.vocab == 0 || card.block_tokens == 0 || hello.kv_blocks == 0)
+    return error(Errc::kInvalid,
+                 "worker announces a context, vocabulary, block size or block count of 0");
+  if (card_)
+    if (Status status = compare_cards(*card_, card); !status.ok()) return status;
+  card_ = card;
+  WorkerRecord record;
+  record.id = id;
+  record.hello = hello;
+  record.heard = now;
+  record.progressed = now;
+  workers_.insert_or_assign(id, std::move(record));
+  return {};
+}
+
+void Registry::remove(WorkerId id) {
+  workers_.erase(id);
+  if (workers_.empty()) card_.reset();
+}
+
+bool Registry::beat(WorkerId id, const to_coordinator::Beat& beat, Instant now) {
+  WorkerRecord* worker = find(id);
+  if (!worker || worker->hello.incarnation != beat.incarnation) return false;
+  worker->heard = now;
+  if (beat.steps > worker->beat.steps) {
+    worker->progressed = now;
+    worker->stalled = false;
+  }
+  if (beat.running + beat.waiting == 0) worker->stalled = false;  // it got rid of what it had
+  worker->beat = beat;
+  BlockCounts& blocks = worker->beat.blocks;
+  blocks.total = std::min(blocks.total, worker->hello.kv_blocks);
+  for (uint32_t* part : {&blocks.free, &blocks.active, &blocks.cached, &blocks.incoming,
+                         &blocks.pinned, &blocks.quarantined})
+    *part = std::min(*part, blocks.total);
+  Correction& correction = worker->beat.correction;
+  correction.prefill = sane(correction.prefill);
+  correction.decode = sane(correction.decode);
+  correction.overhead = std::clamp<Duration>(correction.overhead, 0s, 10s);
+  return true;
+}
+
+WorkerRecord* Registry::find(WorkerId id) {
+  auto it = workers_.find(id);
+  return it == workers_.end() ? nullptr : &it->second;
+}
+
+const WorkerRecord* Registry::find(WorkerId id) const {
+  auto it = workers_.find(id);
+  return it == workers_.end() ? nullptr : &it->second;
+}
+
+WorkerRecord* Registry::find(const Incarnation& incarnation) {
+  for (auto& [id, worker] : workers_)
+    if (worker.hello.incarnation == incarnation) return &worker;
+  return nullptr;
+}
+
+std::vector<WorkerId> Registry::silent(Instant now, Duration limit) const {
+  std::vector<WorkerId> out;
+  for (const auto& [id, worker] : workers_)
+    if (now - worker.heard > limit) out.push_back(id);
+  return out;
+}
+
+size_t Registry::decoders() const {
+  return static_cast<size_t>(std::count_if(workers_.begin(), workers_.end(), [](const auto& w) {
+    return w.second.hello.role != Role::kPrefill;
+  }));
+}
+
+uint32_t Registry::decode_blocks_max() const {
+  uint32_t most = 0;
+  for (const auto& [id, worker] : workers_)
+    if (worker.hello.role != Role::kPrefill) most = std::max(most, worker.hello.kv_blocks);
+  return most;
+}
+
+}  // namespace headrace::coordinator

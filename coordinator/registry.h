@@ -1,0 +1,78 @@
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "coordinator/limits.h"
+#include "protocol/messages.h"
+
+namespace headrace::coordinator {
+
+// What the Dispatcher has given to one worker and not yet seen end. Its own counters come before
+// the worker's beats, which are always a little old.
+struct Workload {
+  uint32_t prefills = 0;        // prompts it has to compute, own or for others
+  uint64_t prefill_tokens = 0;  // of those
+  uint32_t decodes = 0;         // answers it makes or is about to make
+  uint64_t context_tokens = 0;  // of those, as far as generated
+  uint32_t blocks = 0;          // KV blocks reserved by those
+  uint32_t in_flight() const { return prefills + decodes; }
+  Workload& operator+=(const Workload& part);
+  Workload& operator-=(const Workload& part);  // of what was added before
+};
+
+// One admitted worker.
+struct WorkerRecord {
+  WorkerId id{};
+  to_coordinator::Register hello;  // as announced
+  Instant heard{};                 // last message of any kind
+  Instant progressed{};            // last time `beat.steps` grew
+  to_coordinator::Beat beat;       // the last one
+  bool stalled = false;            // work without progress: not routed to until a step ends
+  Instant refused_until{};         // said "overloaded": not routed to before
+  Workload load;
+};
+
+// Who lives, and how full they are. Plain data on the Dispatcher's strand. All workers of a
+// cluster have equal model cards: the first one sets the card, the last one to leave clears it.
+class Registry {
+ public:
+  // Takes a worker in. An error is one clear line for the worker's operator: kInvalid names what
+  // differs from the cluster's card, kOverloaded the limit of workers.
+  Status admit(WorkerId id, const to_coordinator::Register& hello, Instant now);
+  void remove(WorkerId id);
+
+  // Takes a beat in; absurd numbers are clamped. False: not this worker's process, ignored.
+  bool beat(WorkerId id, const to_coordinator::Beat& beat, Instant now);
+
+  WorkerRecord* find(WorkerId id);
+  const WorkerRecord* find(WorkerId id) const;
+  // The worker that registered with this incarnation, if it is here.
+  WorkerRecord* find(const Incarnation& incarnation);
+
+  // Those from whom nothing was heard for longer than `limit`.
+  std::vector<WorkerId> silent(Instant now, Duration limit) const;
+
+  const std::optional<ModelCard>& card() const { return card_; }
+  // Workers that can make answers (role decode or both).
+  size_t decoders() const;
+  // The most KV blocks that one of those has.
+  uint32_t decode_blocks_max() const;
+
+  auto begin() { return workers_.begin(); }
+  auto end() { return workers_.end(); }
+  auto begin() const { return workers_.begin(); }
+  auto end() const { return workers_.end(); }
+  size_t size() const { return workers_.size(); }
+
+ private:
+  std::map<WorkerId, WorkerRecord> workers_;
+  std::optional<ModelCard> card_;
+};
+
+// Why a worker of `theirs` cannot join a cluster of `ours`; ok when the cards are equal.
+Status compare_cards(const ModelCard& ours, const ModelCard& theirs);
+
+}  // namespace headrace::coordinator

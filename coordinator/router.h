@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "protocol/messages.h"
+#include "protocol/result.h"
+
+namespace headrace::coordinator {
+
+// Who prefills. never: decode workers do it themselves. always: a prefill worker whenever the
+// prompt has a token to hand over and one lives that has not failed this request before. auto:
+// whichever is predicted sooner.
+enum class PdMode : uint8_t { kAuto, kAlways, kNever };
+const char* name(PdMode mode);
+// "auto", "always", "never"; an error names the three.
+Result<PdMode> parse_pd_mode(std::string_view text);
+
+// One worker as the router sees it.
+struct WorkerView {
+  WorkerId id{};
+  Role role{};
+  bool receives = false;        // takes hand-offs: has a KV channel
+  bool available = true;        // false: has just refused, lives nevertheless
+  uint32_t in_flight = 0;       // pieces of work given to it
+  uint64_t prefill_tokens = 0;  // prompt tokens that it still has to compute
+  uint32_t decodes = 0;         // sequences in its batch
+  uint64_t context_tokens = 0;  // of those
+  uint32_t blocks_total = 0;
+  uint32_t blocks_reserved = 0;
+  TimeModel time;
+};
+
+struct RouteRequest {
+  uint64_t prompt_tokens = 0;  // n >= 1; a prefill worker would compute the first n-1
+  uint32_t prompt_blocks = 0;  // KV blocks of the prompt
+  uint32_t blocks = 0;         // of the prompt and the reserve for growth
+  uint64_t kv_token_bytes = 0;
+  PdMode mode = PdMode::kAuto;
+  std::vector<WorkerId> avoid;  // failed this request before: only if there is no other
+};
+
+struct Route {
+  WorkerId decode{};
+  std::optional<WorkerId> prefill;  // none: the decode worker prefills itself
+  Duration first_token{};           // predicted, from now
+  bool operator==(const Route&) const = default;
+};
+
+// Chooses by the predicted time to the first token: what is queued + prefill + transfer + the
+// first step. Ties go to the least work in flight, then to the lower id. None: wait, no worker that
+// may decode has room. Pure: the answer depends on the arguments alone.
+std::optional<Route> route(const RouteRequest& request, std::span<const WorkerView> workers);
+
+}  // namespace headrace::coordinator

@@ -1,0 +1,330 @@
+// The hand-off protocol and replay, as the Dispatcher sees them:
+// coordinator/dispatcher_attempts.cc.
+#include "tests/coordinator/fakes.h"
+
+#include <doctest/doctest.h>
+
+namespace headrace::coordinator {
+using namespace fakes;
+namespace {
+
+// One prefill worker (1) and two decode workers (2, 3); every prompt goes over both roles.
+struct PdBench : Bench {
+  PdBench() : Bench({Term{3}, PdMode::kAlways}) {
+    join(Role::kPrefill, 1);
+    join(Role::kDecode, 2);
+    join(Role::kDecode, 3);
+  }
+  // Takes request `id` ("ABCDE") to a phase, at decode worker 2.
+  std::shared_ptr<Client> bring(Phase phase, uint64_t id = 1, uint32_t max_tokens = 10) {
+    auto client = submit("ABCDE", id, max_tokens);
+    if (phase == Phase::kGranting) return client;
+    grant(2);
+    if (phase == Phase::kPrefilling) return client;
+    prefill_done(1);
+    owned(2);
+    tokens(2, 0, "xy");
+    return client;
+  }
+  void nothing_left() {
+    const ClusterStatus s = status();
+    CHECK(s.running + s.waiting + s.draining == 0);
+    for (const WorkerStatus& w : s.workers) CHECK(w.in_flight == 0);
+  }
+};
+
+constexpr Phase kPhases[] = {Phase::kGranting, Phase::kPrefilling, Phase::kDecoding};
+
+}  // namespace
+
+TEST_CASE("a hand-off: Prepare, Grant, Start, PrefillDone, Owned, Tokens") {
+  PdBench b;
+  auto client = b.submit("ABCDE", 1, 2);
+  const auto* p = b.last<to_worker::Prepare>(2);
+  REQUIRE(p);
+  CHECK(p->remote_prefill);
+  CHECK(p->term == Term{3});
+  CHECK(p->worker == Incarnation{2, 2});
+  CHECK(b.last<to_worker::Start>(1) == nullptr);  // D first
+  b.grant(2);
+  const auto* s = b.last<to_worker::Start>(1);
+  REQUIRE(s);
+  CHECK(s->tokens == std::vector<Token>{'A', 'B', 'C', 'D'});  // n-1: D computes the last
+  CHECK(s->worker == Incarnation{1, 1});
+  CHECK(s->grant.blocks.size() == 1);
+  CHECK(s->transfer == p->transfer);
+  b.prefill_done(1);
+  CHECK(b.status().workers.at(0).in_flight == 0);
+  b.owned(2);
+  b.tokens(2, 0, "xy", Finish::kLength);
+  REQUIRE(client->ended);
+  CHECK(client->text == "xy.");
+  CHECK(client->ended->remote_prefill);
+  CHECK(b.status().totals.remote_prefills == 1);
+  // Both sides are told that the attempt is over, and say so.
+  CHECK(b.count<to_worker::Cancel>(1) == 1);
+  CHECK(b.count<to_worker::Cancel>(2) == 1);
+  b.nothing_left();
+}
+
+TEST_CASE("the end may come in any order of PrefillDone, Owned and Tokens") {
+  PdBench b;
+  auto client = b.bring(Phase::kPrefilling);
+  b.tokens(2, 0, "x");  // Owned was lost: tokens prove it
+  b.owned(2);           // late
+  b.tokens(2, 1, "y", Finish::kStop);
+  b.prefill_done(1);  // later still
+  CHECK(client->text == "xy.");
+  CHECK(client->ended->remote_prefill);
+  CHECK(b.status().totals.stale == 2);
+  b.nothing_left();
+}
+
+TEST_CASE("cancel in every phase frees both sides") {
+  for (const Phase phase : kPhases) {
+    PdBench b;
+    auto client = b.bring(phase);
+    b.tell(Abandon{{1, 1}});
+    REQUIRE(client->ended);
+    CHECK(client->ended->finish == Finish::kCancelled);
+    CHECK(b.count<to_worker::Cancel>(1) == 1);
+    CHECK(b.count<to_worker::Cancel>(2) == 1);
+    b.grant(2);  // crossing the Cancel: no Start follows
+    CHECK(b.count<to_worker::Start>(1) == (phase == Phase::kGranting ? 0 : 1));
+    b.nothing_left();
+  }
+}
+
+TEST_CASE("a worker lost in any phase: the request goes on from the log elsewhere") {
+  for (const Phase phase : kPhases) {
+    for (const uint64_t lost : {1, 2}) {
+      CAPTURE(int(phase));
+      CAPTURE(lost);
+      PdBench b;
+      auto client = b.bring(phase);
+      const TransferId before = b.last<to_worker::Prepare>(2)->transfer;
+      b.lose(lost);
+      if (phase == Phase::kDecoding && lost == 1) {
+        b.tokens(2, 2, "z", Finish::kStop);  // P's part was over: nothing happens
+        CHECK(client->text == "xyz.");
+        CHECK(b.status().totals.attempts == 1);
+        b.nothing_left();
+        continue;
+      }
+      // P lost: a decode worker does it all. D lost: the other one, P as before.
+      const uint64_t at = lost == 1 ? 2 : 3;
+      const auto* p = b.last<to_worker::Prepare>(at);
+      REQUIRE(p);
+      CHECK(p->attempt == Attempt{2});
+      CHECK(p->transfer != before);
+      CHECK(p->remote_prefill == (lost == 2));
+      const uint32_t logged = phase == Phase::kDecoding ? 2 : 0;
+      CHECK(p->generated == logged);
+      CHECK(p->prompt.size() == 5 + logged);
+      CHECK(p->max_tokens == 10 - logged);
+      if (lost == 2) {
+        CHECK(b.count<to_worker::Cancel>(1) == 1);
+        b.grant(3);
+        CHECK(b.last<to_worker::Start>(1)->tokens.size() == 4 + logged);
+        b.prefill_done(1);
+        b.owned(3);
+      }
+      b.tokens(at, logged, logged ? "z" : "xyz", Finish::kStop);
+      CHECK(client->text == "xyz.");
+      CHECK_FALSE(client->broken);
+      CHECK(client->ended->usage.prompt_tokens == 5);
+      CHECK(client->ended->usage.completion_tokens == 3);
+      b.nothing_left();
+    }
+  }
+}
+
+TEST_CASE("the last decode worker lost: a stated error within five seconds") {
+  Bench b;
+  b.join(Role::kBoth, 1);
+  auto client = b.submit("AB", 1);
+  b.tokens(1, 0, "x");
+  b.lose(1);
+  CHECK_FALSE(client->ended);
+  b.live(4s);
+  REQUIRE(client->ended);
+  CHECK(client->ended->status.code == Errc::kUnavailable);
+  CHECK(client->ended->status.message == "no worker that decodes is left");
+  // Another one in time saves it.
+  Bench c;
+  c.join(Role::kBoth, 1);
+  auto saved = c.submit("AB", 1);
+  c.tokens(1, 0, "x");
+  c.lose(1);
+  c.live(2s);
+  c.join(Role::kBoth, 2);
+  REQUIRE(c.last<to_worker::Prepare>(2));
+  c.tokens(2, 1, "y", Finish::kStop);
+  CHECK(saved->text == "xy.");
+}
+
+TEST_CASE("three failed attempts end a request, with the last reason") {
+  Bench b;
+  b.join(Role::kBoth, 1);
+  b.join(Role::kBoth, 2);
+  auto client = b.submit("AB", 1);
+  for (const uint64_t at : {1, 2, 1}) {
+    const auto* p = b.last<to_worker::Prepare>(at);
+    REQUIRE(p);
+    b.from(at, to_coordinator::AttemptFailed{p->transfer, p->attempt,
+                                             error(Errc::kInternal, "device broke")});
+    b.live(200ms);
+  }
+  REQUIRE(client->ended);
+  CHECK(client->ended->status.code == Errc::kInternal);
+  CHECK(client->ended->status.message ==
+        "failed 3 times, its limit; at last: worker both-1: device broke");
+}
+
+TEST_CASE("an outcome that would be the same elsewhere is not tried again") {
+  Bench b;
+  b.join(Role::kBoth, 1);
+  b.join(Role::kBoth, 2);
+  auto client = b.submit("AB", 1);
+  auto run = b.run_of(1, 0, "", Finish::kError);
+  run.status = error(Errc::kNumeric, "logits hold NaN");
+  b.from(1, to_coordinator::Tokens{{run}});
+  REQUIRE(client->ended);
+  CHECK(client->ended->status.code == Errc::kNumeric);
+  CHECK(b.count<to_worker::Prepare>(2) == 0);
+}
+
+TEST_CASE("only the last word was lost: the answer is complete") {
+  Bench b;
+  b.join(Role::kBoth, 1);
+  auto client = b.submit("AB", 1, 2);
+  b.tokens(1, 0, "xy");
+  b.lose(1);
+  REQUIRE(client->ended);
+  CHECK(client->ended->finish == Finish::kLength);
+  CHECK(client->text == "xy.");
+}
+
+TEST_CASE("a refusal goes elsewhere or waits; it is no failure") {
+  Bench b;
+  b.join(Role::kBoth, 1);
+  b.join(Role::kBoth, 2);
+  auto client = b.submit("AB", 1);
+  for (const uint64_t at : {1, 2}) {
+    const auto* p = b.last<to_worker::Prepare>(at);
+    REQUIRE(p);
+    b.from(at, to_coordinator::Refuse{p->transfer, p->attempt, error(Errc::kOverloaded, "full")});
+  }
+  CHECK(b.status().waiting == 1);
+  b.live(200ms);
+  CHECK(b.status().running == 1);
+  CHECK(b.count<to_worker::Prepare>(1) == 2);
+  CHECK(b.status().totals.attempts_failed == 0);
+  // For ever refused: it ends when its time in the queue is over.
+  for (int i = 0; i < 400 && !client->ended; ++i) {
+    for (const uint64_t at : {1, 2}) {
+      const auto* p = b.last<to_worker::Prepare>(at);
+      b.from(at, to_coordinator::Refuse{p->transfer, p->attempt, error(Errc::kOverloaded, "full")});
+    }
+    b.live(100ms);
+  }
+  REQUIRE(client->ended);
+  CHECK(client->ended->status.code == Errc::kOverloaded);
+  CHECK(client->ended->status.message.find("30 s") != std::string::npos);
+}
+
+TEST_CASE("a refusal of the prefill worker gives the grant back") {
+  PdBench b;
+  b.bring(Phase::kPrefilling);
+  const auto* s = b.last<to_worker::Start>(1);
+  b.from(1, to_coordinator::Refuse{s->transfer, s->attempt, error(Errc::kOverloaded, "full")});
+  CHECK(b.count<to_worker::Cancel>(2) == 1);
+  b.live(200ms);
+  CHECK(b.status().running == 1);
+}
+
+TEST_CASE("repeated, stale and foreign messages change nothing") {
+  PdBench b;
+  auto client = b.bring(Phase::kPrefilling);
+  b.grant(2);  // repeated: no second Start
+  CHECK(b.count<to_worker::Start>(1) == 1);
+  b.prefill_done(1);
+  b.prefill_done(1);
+  b.owned(2);
+  b.owned(2);
+  b.tokens(2, 0, "xy");
+  b.tokens(2, 0, "xy");
+  b.tokens(2, 1, "y");
+  auto old = b.run_of(2, 2, "Q");
+  old.attempt = Attempt{0};
+  b.from(2, to_coordinator::Tokens{{old}});
+  b.from(3, to_coordinator::Tokens{{b.run_of(2, 2, "Q")}});  // not its request
+  b.from(1, to_coordinator::Tokens{{b.run_of(2, 2, "Q")}});  // P makes no tokens
+  auto unknown = b.run_of(2, 2, "Q");
+  unknown.transfer = {9, 9};
+  b.from(2, to_coordinator::Tokens{{unknown}});
+  CHECK(client->ids.size() == 2);
+  CHECK(b.status().totals.repeats == 2);
+  CHECK(b.status().totals.stale == 7);
+  b.tokens(2, 1, "yz", Finish::kStop);  // overlaps and adds
+  CHECK(client->text == "xyz.");
+  CHECK_FALSE(client->broken);
+}
+
+TEST_CASE(
+    "gaps, contradictions and nonsense fail the attempt, loudly, and never reach the client") {
+  for (const int kind : {0, 1, 2, 3}) {
+    PdBench b;
+    auto client = b.bring(Phase::kDecoding);
+    if (kind == 0) b.tokens(2, 3, "z");
+    if (kind == 1) b.tokens(2, 1, "Q");
+    if (kind == 2) {
+      auto run = b.run_of(2, 2, "a");
+      run.ids = {99999};
+      b.from(2, to_coordinator::Tokens{{run}});
+    }
+    if (kind == 3) b.tokens(2, 2, "0123456789");  // 12 of at most 10
+    CHECK(b.status().totals.attempts_failed == 1);
+    CHECK(b.status().totals.gaps == (kind == 0 ? 1 : 0));
+    CHECK(b.status().totals.conflicts == (kind == 1 ? 1 : 0));
+    REQUIRE(b.last<to_worker::Prepare>(3));
+    CHECK(b.last<to_worker::Prepare>(3)->generated == 2);
+    b.grant(3);
+    b.owned(3);
+    b.tokens(3, 2, "z", Finish::kStop);
+    CHECK(client->text == "xyz.");
+  }
+}
+
+TEST_CASE("a grant that cannot be the worker's own is refused") {
+  for (const int kind : {0, 1, 2, 3}) {
+    PdBench b;
+    b.submit("ABCDE", 1);
+    const auto& p = *b.last<to_worker::Prepare>(2);
+    GrantedBlocks g{{2, 2}, {"127.0.0.1", 9002}, {1, 1}, {{BlockId{0}, Generation{1}}}};
+    if (kind == 0) g.decode = {7, 7};
+    if (kind == 1) g.endpoint.port = 0;
+    if (kind == 2) g.blocks.clear();
+    if (kind == 3) g.blocks[0].block = BlockId{100};
+    b.from(2, to_coordinator::Grant{p.transfer, p.attempt, g});
+    CHECK(b.count<to_worker::Start>(1) == 0);
+    CHECK(b.last<to_worker::Prepare>(3) != nullptr);  // elsewhere
+  }
+}
+
+TEST_CASE("a worker that still holds a cancelled attempt is told again") {
+  PdBench b;
+  b.bring(Phase::kDecoding);
+  const TransferId transfer = b.last<to_worker::Prepare>(2)->transfer;
+  b.tell(Abandon{{1, 1}});
+  b.beats[2].transfers = {transfer};
+  b.live(3s);
+  CHECK(b.count<to_worker::Cancel>(2) >= 2);
+  const int told = b.count<to_worker::Cancel>(2);
+  b.from(2, to_coordinator::Quiesced{transfer, Attempt{1}, 3});
+  b.from(1, to_coordinator::Quiesced{transfer, Attempt{1}, 0});
+  b.live(3s);
+  CHECK(b.count<to_worker::Cancel>(2) == told);
+}
+
+}  // namespace headrace::coordinator

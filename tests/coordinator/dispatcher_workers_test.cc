@@ -1,0 +1,194 @@
+// Who lives, the tokenizer, sweeps: coordinator/dispatcher_workers.cc.
+#include "tests/coordinator/fakes.h"
+
+#include <doctest/doctest.h>
+
+namespace headrace::coordinator {
+using namespace fakes;
+
+TEST_CASE("a worker is welcomed, beats keep it, silence loses it") {
+  Bench b;
+  b.join(Role::kBoth, 1);
+  const auto* welcome = b.last<to_worker::Welcome>(1);
+  REQUIRE(welcome);
+  CHECK(welcome->worker == WorkerId{1});
+  CHECK(welcome->beat_every == kBeatEvery);
+  b.live(5s);
+  CHECK(b.status().workers.size() == 1);
+  b.strand->advance(kSilence + 200ms);
+  CHECK(b.status().workers.empty());
+  REQUIRE(b.mesh->dropped.size() == 1);
+  CHECK(b.status().totals.workers_lost == 1);
+}
+
+TEST_CASE("a worker of another model is rejected by name and its link closed") {
+  Bench b;
+  b.join(Role::kBoth, 1);
+  auto other = hello(Role::kBoth, 2);
+  other.card.name = "Other 7B";
+  b.tell(WorkerJoined{WorkerId{2}, other});
+  const auto* rejected = b.last<to_worker::Rejected>(2);
+  REQUIRE(rejected);
+  CHECK(rejected->why.message.find("Other 7B") != std::string::npos);
+  CHECK(rejected->why.message.find("Fake 1M") != std::string::npos);
+  CHECK(b.mesh->dropped == std::vector<WorkerId>{WorkerId{2}});
+  CHECK(b.status().workers.size() == 1);
+}
+
+TEST_CASE("the same process over a fresh link replaces its old self") {
+  Bench b;
+  b.join(Role::kBoth, 1);
+  auto client = b.submit("AB", 1);
+  auto again = hello(Role::kBoth, 1);
+  b.tell(WorkerJoined{WorkerId{5}, again});
+  CHECK(b.mesh->dropped == std::vector<WorkerId>{WorkerId{1}});
+  CHECK(b.status().workers.size() == 1);
+  REQUIRE(b.last<to_worker::Prepare>(5));
+  b.from(1, to_coordinator::Tokens{{b.run_of(1, 0, "x")}});  // from the old link: too late
+  CHECK(client->ids.empty());
+}
+
+TEST_CASE("pings name the transfers that live") {
+  Bench b;
+  b.join(Role::kBoth, 1);
+  b.live(1s);
+  CHECK(b.last<to_worker::Ping>(1)->live.empty());
+  CHECK(b.count<to_worker::Ping>(1) >= 3);
+  b.submit("AB", 1);
+  b.live(300ms);
+  CHECK(b.last<to_worker::Ping>(1)->live ==
+        std::vector<TransferId>{b.last<to_worker::Prepare>(1)->transfer});
+}
+
+TEST_CASE("the tokenizer comes in pieces, from another worker if one fails") {
+  Bench b;
+  b.tell(WorkerJoined{WorkerId{1}, hello(Role::kBoth, 1)});
+  b.tell(WorkerJoined{WorkerId{2}, hello(Role::kBoth, 2)});
+  b.incarnations = {{1, {1, 1}}, {2, {2, 2}}};
+  const Bytes bytes = tokenizer_bytes();
+  const Digest digest = digest_of(bytes);
+  const auto piece = [&](uint64_t at, uint64_t length) {
+    return to_coordinator::TokenizerPiece{digest, at, bytes.size(),
+                                          Bytes(bytes.begin() + static_cast<long>(at),
+                                                bytes.begin() + static_cast<long>(at + length))};
+  };
+  REQUIRE(b.last<to_worker::FetchTokenizer>(1));
+  b.from(1, piece(0, 400));
+  CHECK(b.last<to_worker::FetchTokenizer>(1)->offset == 400);
+  b.live(kTokenizerPieceWithin + 500ms);  // it says no more
+  REQUIRE(b.last<to_worker::FetchTokenizer>(2));
+  CHECK(b.last<to_worker::FetchTokenizer>(2)->offset == 0);
+  b.from(1, piece(400, 600));  // late, of the other worker
+  CHECK_FALSE(b.status().ready);
+  b.lose(2);
+  b.live(300ms);
+  CHECK(b.count<to_worker::FetchTokenizer>(1) == 3);
+  b.from(1, piece(0, 1000));
+  CHECK(b.status().ready);
+}
+
+TEST_CASE("a tokenizer that cannot be used is said at once") {
+  Bench b({}, [](std::span<const std::byte>) -> Result<std::shared_ptr<const TextModel>> {
+    return error(Errc::kInvalid, "pre-tokenizer 'klingon' is not supported");
+  });
+  b.join(Role::kBoth, 1);
+  CHECK(b.status().not_ready.find("klingon") != std::string::npos);
+  auto client = b.submit("A", 1);
+  b.live(200ms);
+  REQUIRE(client->ended);
+  CHECK(client->ended->status.message.find("klingon") != std::string::npos);
+}
+
+TEST_CASE("deadlines of an attempt: no grant, no progress, not owned") {
+  SUBCASE("no grant") {
+    Bench b({Term{1}, PdMode::kAlways});
+    b.join(Role::kPrefill, 1);
+    b.join(Role::kDecode, 2);
+    b.join(Role::kDecode, 3);
+    b.submit("ABC", 1);
+    b.live(kGrantWithin + 200ms);
+    CHECK(b.last<to_worker::Cancel>(2));
+    CHECK(b.last<to_worker::Prepare>(3));
+  }
+  SUBCASE("prefill without progress: a decode worker does it") {
+    Bench b({Term{1}, PdMode::kAlways});
+    b.join(Role::kPrefill, 1);
+    b.join(Role::kDecode, 2);
+    b.submit("ABC", 1);
+    b.grant(2);
+    b.beats[1].running = 1;
+    b.live(kProgressWithin - 1s, false);
+    CHECK(b.count<to_worker::Prepare>(2) == 1);
+    b.live(2s, false);
+    CHECK(b.count<to_worker::Prepare>(2) == 2);
+    CHECK_FALSE(b.last<to_worker::Prepare>(2)->remote_prefill);
+    CHECK(b.status().workers.at(0).state == "stalled");
+    b.live(200ms, true);
+    CHECK(b.status().workers.at(0).state == "ready");
+  }
+  SUBCASE("sent, never owned") {
+    Bench b({Term{1}, PdMode::kAlways});
+    b.join(Role::kPrefill, 1);
+    b.join(Role::kDecode, 2);
+    b.submit("ABC", 1);
+    b.grant(2);
+    b.prefill_done(1);
+    b.live(kOwnedWithin + 1s);
+    CHECK(b.count<to_worker::Prepare>(2) == 2);
+  }
+  SUBCASE("decode without progress, beats or not") {
+    Bench b;
+    b.join(Role::kBoth, 1);
+    b.join(Role::kBoth, 2);
+    auto client = b.submit("ABC", 1);
+    b.tokens(1, 0, "x");
+    b.beats[1].running = 1;
+    b.live(kProgressWithin + 1s, false);
+    REQUIRE(b.last<to_worker::Prepare>(2));
+    CHECK(b.last<to_worker::Prepare>(2)->generated == 1);
+    CHECK_FALSE(client->ended);
+    CHECK(b.status().workers.at(0).state == "stalled");
+  }
+  SUBCASE("steps that end keep a slow request alive") {
+    Bench b;
+    b.join(Role::kBoth, 1);
+    auto client = b.submit("ABC", 1);
+    b.live(60s, true);
+    CHECK(b.status().running == 1);
+    CHECK(b.status().totals.attempts == 1);
+    CHECK_FALSE(client->ended);
+  }
+}
+
+TEST_CASE("another model after all workers left: what was tokenized ends") {
+  Bench b;
+  b.join(Role::kBoth, 1);
+  auto client = b.submit("A", 1);
+  b.lose(1);
+  auto other = hello(Role::kBoth, 2);
+  other.card.name = "Other";
+  other.card.weights = {5, 5};
+  b.join(other, 2);
+  REQUIRE(client->ended);
+  CHECK(client->ended->status.message == "the cluster now serves another model: Other");
+  CHECK_FALSE(b.submit("B", 2)->ended);
+}
+
+TEST_CASE("absurd beats do no harm") {
+  Bench b;
+  b.join(Role::kBoth, 1);
+  to_coordinator::Beat beat;
+  beat.incarnation = {1, 1};
+  beat.blocks = {UINT32_MAX, UINT32_MAX, UINT32_MAX, 0, 0, 0, 0};
+  beat.correction.prefill = -1e300;
+  beat.waiting_tokens = UINT64_MAX;
+  b.from(1, beat);
+  CHECK(b.status().workers.at(0).blocks.free == 100);
+  b.submit("A", 1);
+  CHECK(b.last<to_worker::Prepare>(1));
+  beat.incarnation = {9, 9};
+  b.from(1, beat);
+  CHECK(b.status().totals.stale == 1);
+}
+
+}  // namespace headrace::coordinator

@@ -1,0 +1,87 @@
+#include "coordinator/registry.h"
+#include "tests/coordinator/fakes.h"
+
+#include <doctest/doctest.h>
+
+namespace headrace::coordinator {
+using namespace fakes;
+
+TEST_CASE("the first card is the cluster's, the last to leave clears it") {
+  Registry r;
+  CHECK(r.admit(WorkerId{1}, hello(Role::kDecode, 1), Instant{}).ok());
+  auto other = hello(Role::kDecode, 2);
+  other.card.weights = {0xCD34000000000000ull, 2};
+  const Status no = r.admit(WorkerId{2}, other, Instant{});
+  CHECK(no.code == Errc::kInvalid);
+  CHECK(no.message ==
+        "worker serves Fake 1M (digest cd340000), this cluster serves Fake 1M (digest 00000000)");
+  CHECK(r.size() == 1);
+  r.remove(WorkerId{1});
+  CHECK_FALSE(r.card());
+  CHECK(r.admit(WorkerId{3}, other, Instant{}).ok());
+}
+
+TEST_CASE("what differs is named") {
+  const auto why = [](auto change) {
+    ModelCard theirs = card();
+    change(theirs);
+    return compare_cards(card(), theirs).message;
+  };
+  CHECK(compare_cards(card(), card()).ok());
+  CHECK(why([](ModelCard& c) { c.block_tokens = 32; }).find("32") != std::string::npos);
+  CHECK(why([](ModelCard& c) { c.kv_layout = "f32"; }).find("'f32'") != std::string::npos);
+  CHECK(why([](ModelCard& c) { c.numerics = "cuda"; }).find("'cuda'") != std::string::npos);
+  CHECK(why([](ModelCard& c) { c.context = 9; }).find("9") != std::string::npos);
+  CHECK(why([](ModelCard& c) { c.tokenizer = {1, 1}; }).find("tokenizer") != std::string::npos);
+  CHECK(why([](ModelCard& c) { c.layers = 77; }).find("geometry") != std::string::npos);
+}
+
+TEST_CASE("impossible announcements and too many workers are refused") {
+  Registry r;
+  auto zero = hello(Role::kDecode, 1);
+  zero.kv_blocks = 0;
+  CHECK(r.admit(WorkerId{1}, zero, Instant{}).code == Errc::kInvalid);
+  zero = hello(Role::kDecode, 1);
+  zero.card.context = 0;
+  CHECK(r.admit(WorkerId{1}, zero, Instant{}).code == Errc::kInvalid);
+  for (uint64_t i = 1; i <= kWorkersMax; ++i)
+    CHECK(r.admit(WorkerId{i}, hello(Role::kBoth, i), Instant{}).ok());
+  const Status full = r.admit(WorkerId{5000}, hello(Role::kBoth, 5000), Instant{});
+  CHECK(full.code == Errc::kOverloaded);
+  CHECK(full.message.find("1024") != std::string::npos);
+}
+
+TEST_CASE("beats: silence, progress, stall, another process") {
+  Registry r;
+  REQUIRE(r.admit(WorkerId{1}, hello(Role::kPrefill, 1), Instant{}).ok());
+  to_coordinator::Beat beat;
+  beat.incarnation = {1, 1};
+  beat.steps = 1;
+  beat.running = 1;
+  CHECK(r.beat(WorkerId{1}, beat, Instant{1s}));
+  CHECK(r.find(WorkerId{1})->progressed == Instant{1s});
+  r.find(WorkerId{1})->stalled = true;
+  CHECK(r.beat(WorkerId{1}, beat, Instant{2s}));
+  CHECK(r.find(WorkerId{1})->progressed == Instant{1s});
+  CHECK(r.find(WorkerId{1})->stalled);
+  beat.running = 0;  // rid of its work
+  CHECK(r.beat(WorkerId{1}, beat, Instant{2s}));
+  CHECK_FALSE(r.find(WorkerId{1})->stalled);
+  beat.correction = {-1e300, 1e300, -5s};
+  CHECK(r.beat(WorkerId{1}, beat, Instant{2s}));
+  CHECK(r.find(WorkerId{1})->beat.correction == Correction{0.01, 100, 0s});
+  beat.incarnation = {2, 2};
+  CHECK_FALSE(r.beat(WorkerId{1}, beat, Instant{9s}));
+  CHECK_FALSE(r.beat(WorkerId{7}, beat, Instant{9s}));
+  CHECK(r.silent(Instant{3s}, 1s).empty());
+  CHECK(r.silent(Instant{3s} + 1ms, 1s) == std::vector<WorkerId>{WorkerId{1}});
+  CHECK(r.decoders() == 0);
+  CHECK(r.decode_blocks_max() == 0);
+  REQUIRE(r.admit(WorkerId{2}, hello(Role::kBoth, 2), Instant{}).ok());
+  CHECK(r.decoders() == 1);
+  CHECK(r.decode_blocks_max() == 100);
+  CHECK(r.find(Incarnation{2, 2})->id == WorkerId{2});
+  CHECK(r.find(Incarnation{3, 3}) == nullptr);
+}
+
+}  // namespace headrace::coordinator

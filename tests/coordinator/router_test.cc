@@ -1,0 +1,144 @@
+#include "coordinator/router.h"
+
+#include <doctest/doctest.h>
+
+namespace headrace::coordinator {
+namespace {
+
+WorkerView worker(uint64_t id, Role role, double gflops = 100) {
+  WorkerView v;
+  v.id = WorkerId{id};
+  v.role = role;
+  v.receives = role != Role::kPrefill;
+  v.blocks_total = 100;
+  v.time.limits.read = {{1 << 20, 10e9}};
+  v.time.limits.int8_ops_per_second = gflops * 1e9;
+  v.time.limits.f32_flops_per_second = gflops * 1e9;
+  v.time.limits.link_bytes_per_second = 1e9;
+  v.time.cost.weight_bytes = 100'000'000;
+  v.time.cost.kv_token_bytes = 20'000;
+  v.time.cost.flops_per_token = 270'000'000;
+  v.time.cost.head_flops = 50'000'000;
+  v.time.cost.quantized = true;
+  return v;
+}
+
+RouteRequest prompt(uint64_t tokens, PdMode mode = PdMode::kAuto) {
+  RouteRequest r;
+  r.prompt_tokens = tokens;
+  r.prompt_blocks = static_cast<uint32_t>((tokens + 15) / 16);
+  r.blocks = r.prompt_blocks + 2;
+  r.kv_token_bytes = 20'000;
+  r.mode = mode;
+  return r;
+}
+
+uint64_t decode_of(const std::optional<Route>& r) { return r ? raw(r->decode) : 0; }
+uint64_t prefill_of(const std::optional<Route>& r) {
+  return r && r->prefill ? raw(*r->prefill) : 0;
+}
+
+}  // namespace
+
+TEST_CASE("modes are words") {
+  CHECK(*parse_pd_mode("always") == PdMode::kAlways);
+  CHECK(std::string(name(*parse_pd_mode("auto"))) == "auto");
+  CHECK_FALSE(parse_pd_mode("sometimes"));
+}
+
+TEST_CASE("who gets a request") {
+  const auto P = worker(1, Role::kPrefill);
+  const auto D = worker(2, Role::kDecode);
+  const auto B = worker(3, Role::kBoth);
+  SUBCASE("nobody: wait") {
+    CHECK_FALSE(route(prompt(10), {}));
+    const std::vector<WorkerView> only = {P};
+    CHECK_FALSE(route(prompt(10), only));
+  }
+  SUBCASE("always: remote, but for a prompt of one token") {
+    const std::vector<WorkerView> all = {P, D};
+    CHECK(prefill_of(route(prompt(2, PdMode::kAlways), all)) == 1);
+    CHECK(prefill_of(route(prompt(1, PdMode::kAlways), all)) == 0);
+    CHECK(decode_of(route(prompt(1, PdMode::kAlways), all)) == 2);
+  }
+  SUBCASE("always: waits for a busy prefill worker, goes alone where none lives or can be used") {
+    auto busy = P;
+    busy.available = false;
+    std::vector<WorkerView> all = {busy, D};
+    CHECK_FALSE(route(prompt(10, PdMode::kAlways), all));
+    all = {D};
+    CHECK(decode_of(route(prompt(10, PdMode::kAlways), all)) == 2);
+    auto deaf = D;
+    deaf.receives = false;
+    all = {P, deaf};
+    CHECK(prefill_of(route(prompt(10, PdMode::kAlways), all)) == 0);
+    auto small = P;
+    small.blocks_total = 1;
+    all = {small, D};
+    CHECK(prefill_of(route(prompt(100, PdMode::kAlways), all)) == 0);
+    CHECK(decode_of(route(prompt(100, PdMode::kAlways), all)) == 2);
+  }
+  SUBCASE("never: local") {
+    const std::vector<WorkerView> all = {P, D, B};
+    for (const uint64_t n : {1, 2, 400}) {
+      CHECK(prefill_of(route(prompt(n, PdMode::kNever), all)) == 0);
+      CHECK(decode_of(route(prompt(n, PdMode::kNever), all)) == 2);
+    }
+  }
+  SUBCASE("auto: the sooner one") {
+    auto fast = worker(1, Role::kPrefill, 10'000);
+    const std::vector<WorkerView> all = {fast, D};
+    CHECK(prefill_of(route(prompt(1000), all)) == 1);  // much to compute
+    CHECK(prefill_of(route(prompt(4), all)) == 0);     // the hand-off costs a step more
+    fast.prefill_tokens = 1'000'000;                   // long queue
+    const std::vector<WorkerView> queued = {fast, D};
+    CHECK(prefill_of(route(prompt(1000), queued)) == 0);
+  }
+  SUBCASE("auto, nothing measured: the pool layout is honoured") {
+    auto p = P, d = D;
+    p.time = {};
+    d.time = {};
+    const std::vector<WorkerView> all = {p, d};
+    CHECK(prefill_of(route(prompt(10), all)) == 1);
+  }
+  SUBCASE("ties: least in flight, then lower id") {
+    auto one = worker(5, Role::kBoth), two = worker(4, Role::kBoth);
+    std::vector<WorkerView> all = {one, two};
+    CHECK(decode_of(route(prompt(10), all)) == 4);
+    all[1].in_flight = 1;
+    CHECK(decode_of(route(prompt(10), all)) == 5);
+  }
+  SUBCASE("an emptier queue wins") {
+    auto one = worker(4, Role::kBoth), two = worker(5, Role::kBoth);
+    one.prefill_tokens = 500;
+    const std::vector<WorkerView> all = {one, two};
+    CHECK(decode_of(route(prompt(10), all)) == 5);
+  }
+  SUBCASE("no room, or has just refused") {
+    auto full = D;
+    full.blocks_reserved = 98;
+    std::vector<WorkerView> all = {full};
+    CHECK_FALSE(route(prompt(10), all));
+    auto refused = D;
+    refused.available = false;
+    all = {refused};
+    CHECK_FALSE(route(prompt(10), all));
+    all = {refused, B};
+    CHECK(decode_of(route(prompt(10, PdMode::kNever), all)) == 3);
+  }
+  SUBCASE("those who failed it come last") {
+    auto r = prompt(10, PdMode::kAlways);
+    r.avoid = {WorkerId{2}};
+    std::vector<WorkerView> all = {P, D, B};
+    CHECK(decode_of(route(r, all)) == 3);
+    CHECK(prefill_of(route(r, all)) == 1);
+    all = {P, D};
+    CHECK(decode_of(route(r, all)) == 2);
+    r.avoid = {WorkerId{1}};  // all prefill workers failed it: the decode worker does it
+    all = {P, D, B};
+    CHECK(prefill_of(route(r, all)) == 0);
+    CHECK(decode_of(route(r, all)) == 2);
+  }
+}
+
+}  // namespace headrace::coordinator
