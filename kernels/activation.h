@@ -4,13 +4,17 @@
 
 namespace headrace::kernels {
 
-// 32 activations as int8: x[i] ~ scale * q[i]. scale = max|x| / 127, q = round to nearest even.
+// 32 activations as int8: x[i] ~ scale * q[i] with scale = max|x| / 127 and q = x * (127 / max|x|)
+// rounded to nearest, ties to even, all in f32; so q is in [-127, 127]. A block below kQuantZero is
+// all zero, scale included, since 127 / max|x| would overflow. A block with a NaN or an infinity
+// has that for its scale and q = 0: every product with it is NaN, and sampling reports it.
 struct QuantBlock {
   int8_t q[32];
   float scale;
   int32_t sum;  // of q: the zero point's and the minimum's share
 };
 static_assert(sizeof(QuantBlock) == 40);
+constexpr float kQuantZero = 1e-30f;
 
 // Rows of activations, as f32 or as blocks: exactly one pointer is set. The reference device uses
 // f32, devices that quantize activations use blocks for products with quantized weights.

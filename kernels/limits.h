@@ -24,4 +24,8 @@ struct CpuLimits {
 CpuLimits measure_cpu_limits(CpuPath path, int threads, double seconds, uint64_t bytes_max,
                              const std::function<void(double)>& progress);
 
+// Read limit in bytes/s at a working set: measured points, interpolated over its logarithm, held
+// flat beyond both ends.
+double read_limit(const CpuLimits& limits, uint64_t working_set);
+
 }  // namespace headrace::kernels

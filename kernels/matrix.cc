@@ -1,6 +1,6 @@
 #include "kernels/matrix.h"
 
-#include <cmath>
+#include <bit>
 #include <cstring>
 
 #include "kernels/half.h"
@@ -73,14 +73,18 @@ void pack_float(size_t element, const std::byte* row, int cols, int u, int r, st
 
 size_t element_bytes(WeightType type) { return type == WeightType::kF32 ? 4 : 2; }
 
+float get_bf16(const std::byte* p) {
+  return std::bit_cast<float>(static_cast<uint32_t>(get<uint16_t>(p)) << 16);
+}
+
 float float_weight(WeightType type, const std::byte* p) {
   switch (type) {
     case WeightType::kF32:
       return get<float>(p);
     case WeightType::kF16:
-      return f32_from_f16(get<uint16_t>(p));
+      return half_to_float(get<uint16_t>(p));
     default:
-      return f32_from_bf16(get<uint16_t>(p));
+      return get_bf16(p);
   }
 }
 
@@ -92,7 +96,7 @@ void unpack_unit(WeightType type, const std::byte* unit, int r, float* out) {
       out[k] = float_weight(type, unit + element * static_cast<size_t>(k * kTileRows + r));
     return;
   }
-  const float scale = f32_from_f16(get<uint16_t>(unit + scale_at(r)));
+  const float scale = half_to_float(get<uint16_t>(unit + scale_at(r)));
   if (type == WeightType::kW8) {
     for (int k = 0; k < kGroup; k++) {
       const auto q = get<uint8_t>(unit + dword_at(kLine, kByteLines, r, k / 4) + k % 4);
@@ -101,7 +105,7 @@ void unpack_unit(WeightType type, const std::byte* unit, int r, float* out) {
     return;
   }
   const bool minimum = type == WeightType::kW4Min;
-  const float offset = minimum ? f32_from_f16(get<uint16_t>(unit + minimum_at(r))) : 0.0f;
+  const float offset = minimum ? half_to_float(get<uint16_t>(unit + minimum_at(r))) : 0.0f;
   const size_t first = minimum ? 2 * kLine : kLine;
   for (int k = 0; k < kGroup; k++) {
     const auto two = get<uint8_t>(unit + dword_at(first, kNibbleLines, r, k % 16 / 4) + k % 4);

@@ -176,18 +176,30 @@ template <WeightType kType>
 void quant(const TileJob& job) {
   // As many vectors as leave room for T * V results, T sums and the operands in 32 registers.
   switch (job.tokens) {
-    case 1: return strips<kType, 1, 8>(job);
-    case 2: return strips<kType, 2, 8>(job);
-    case 3: return strips<kType, 3, 4>(job);
-    case 4: return strips<kType, 4, 4>(job);
-    case 5: return strips<kType, 5, 4>(job);
-    case 6: return strips<kType, 6, 2>(job);
-    case 7: return strips<kType, 7, 2>(job);
-    case 8: return strips<kType, 8, 2>(job);
-    case 9: return strips<kType, 9, 1>(job);
-    case 10: return strips<kType, 10, 1>(job);
-    case 11: return strips<kType, 11, 1>(job);
-    default: return strips<kType, 12, 1>(job);
+    case 1:
+      return strips<kType, 1, 8>(job);
+    case 2:
+      return strips<kType, 2, 8>(job);
+    case 3:
+      return strips<kType, 3, 4>(job);
+    case 4:
+      return strips<kType, 4, 4>(job);
+    case 5:
+      return strips<kType, 5, 4>(job);
+    case 6:
+      return strips<kType, 6, 2>(job);
+    case 7:
+      return strips<kType, 7, 2>(job);
+    case 8:
+      return strips<kType, 8, 2>(job);
+    case 9:
+      return strips<kType, 9, 1>(job);
+    case 10:
+      return strips<kType, 10, 1>(job);
+    case 11:
+      return strips<kType, 11, 1>(job);
+    default:
+      return strips<kType, 12, 1>(job);
   }
 }
 
@@ -245,24 +257,42 @@ template <WeightType kType>
 void floats(const TileJob& job) {
   for (int i = 0; i < job.tiles; i++) {
     switch (job.tokens) {
-      case 1: float_tile<kType, 1>(job, i); break;
-      case 2: float_tile<kType, 2>(job, i); break;
-      case 3: float_tile<kType, 3>(job, i); break;
-      case 4: float_tile<kType, 4>(job, i); break;
-      case 5: float_tile<kType, 5>(job, i); break;
-      default: float_tile<kType, 6>(job, i); break;
+      case 1:
+        float_tile<kType, 1>(job, i);
+        break;
+      case 2:
+        float_tile<kType, 2>(job, i);
+        break;
+      case 3:
+        float_tile<kType, 3>(job, i);
+        break;
+      case 4:
+        float_tile<kType, 4>(job, i);
+        break;
+      case 5:
+        float_tile<kType, 5>(job, i);
+        break;
+      default:
+        float_tile<kType, 6>(job, i);
+        break;
     }
   }
 }
 
 void run(const TileJob& job) {
   switch (job.type) {
-    case WeightType::kF32: return floats<WeightType::kF32>(job);
-    case WeightType::kF16: return floats<WeightType::kF16>(job);
-    case WeightType::kBf16: return floats<WeightType::kBf16>(job);
-    case WeightType::kW8: return quant<WeightType::kW8>(job);
-    case WeightType::kW4: return quant<WeightType::kW4>(job);
-    case WeightType::kW4Min: return quant<WeightType::kW4Min>(job);
+    case WeightType::kF32:
+      return floats<WeightType::kF32>(job);
+    case WeightType::kF16:
+      return floats<WeightType::kF16>(job);
+    case WeightType::kBf16:
+      return floats<WeightType::kBf16>(job);
+    case WeightType::kW8:
+      return quant<WeightType::kW8>(job);
+    case WeightType::kW4:
+      return quant<WeightType::kW4>(job);
+    case WeightType::kW4Min:
+      return quant<WeightType::kW4Min>(job);
   }
 }
 
