@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <queue>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -42,38 +43,43 @@ struct SimOptions {
 
 class SimWorld;
 class SimStrand;
-class SimNetwork;
 struct SimEnd;
+struct SimDoor;
 
-// A named group of strands, links, listeners, files and objects that dies together. Owned by the
+// Shared by a process and all that it handed out: what is dead or without a world does nothing.
+struct SimLife {
+  SimWorld* world = nullptr;
+  std::string process;
+  bool alive = true;
+};
+
+// A named group of strands, links, listeners, locks and objects that dies together. Owned by the
 // world; stays addressable (dead) until the world ends.
 class SimProcess {
  public:
-  SimProcess(SimWorld& world, std::string name);
+  SimProcess(SimWorld& world, std::string name, std::string machine);
   ~SimProcess();
   SimProcess(const SimProcess&) = delete;
 
-  const std::string& name() const { return name_; }
-  bool alive() const { return alive_; }
-  std::shared_ptr<Strand> make_strand(std::string name = "");
-  Network& network();
+  const std::string& name() const { return life_->process; }
+  const std::string& machine() const { return machine_; }
+  bool alive() const { return life_->alive; }
+  std::shared_ptr<Strand> make_strand();
+  Network& network() { return *network_; }
   Random& random() { return random_; }
   Files& files() { return *files_; }
   // Keeps it until the process ends. Destroyed in reverse order, once the process is dead: whatever
   // a destructor still posts or sends is lost.
-  void own(std::shared_ptr<void> object);
+  void own(std::shared_ptr<void> object) { owned_.push_back(std::move(object)); }
 
  private:
   friend class SimWorld;
-  friend class SimStrand;
-  friend class SimNetwork;
-  void die();
+  void bury();  // frees what the dead process held
 
-  SimWorld& world_;
-  std::string name_;
-  bool alive_ = true;
+  std::shared_ptr<SimLife> life_;
+  std::string machine_;
   SeededRandom random_;
-  std::unique_ptr<SimNetwork> network_;
+  std::unique_ptr<Network> network_;
   std::unique_ptr<Files> files_;
   std::vector<std::weak_ptr<SimStrand>> strands_;
   std::vector<std::shared_ptr<void>> owned_;
@@ -91,8 +97,11 @@ class SimWorld final : public Clock {
   ~SimWorld() override;
   SimWorld(const SimWorld&) = delete;
 
-  // A new process; a name may be used again once its holder is dead.
-  SimProcess& spawn(std::string name);
+  // A new process; a name may be used again once its holder is dead. Processes of one machine
+  // share its files, which outlive them; a machine of its own by default.
+  SimProcess& spawn(std::string name, std::string machine = "");
+  // From inside a running task of that process too: nothing of it runs again, its objects are
+  // destroyed by a later event.
   void crash(SimProcess& process, Death death = Death::kClosing);
   // All its connections break, both sides live on.
   void break_links(SimProcess& process);
@@ -121,15 +130,28 @@ class SimWorld final : public Clock {
   uint64_t trace_hash() const { return trace_hash_; }
   uint64_t events() const { return events_; }
 
+  // Uniform in [min, max], from the seed.
+  Duration draw(Duration min, Duration max);
+
   // --- for the parts of the simulator ---
-  Duration draw(Duration min, Duration max);  // uniform, from the seed
+  struct Disk {
+    std::map<std::string, Bytes> files;
+    std::map<std::string, std::shared_ptr<SimLife>> locks;
+  };
+  // What the network parts share: who listens, and every end of every link.
+  struct Wires {
+    std::map<std::string, std::shared_ptr<SimDoor>> doors;  // by endpoint
+    std::set<std::string> vanished;                         // endpoints of the silently dead
+    std::vector<std::weak_ptr<SimEnd>> ends;
+    std::vector<std::weak_ptr<SimDoor>> doors_ever;
+    uint16_t port_next = 20000;
+  };
   Duration draw_link_delay();
   void schedule(Instant when, Task task);
+  Disk& disk(const std::string& machine) { return disks_[machine]; }
+  Wires& wires() { return wires_; }
 
  private:
-  friend class SimProcess;
-  friend class SimNetwork;
-  friend class SimFiles;
   struct Event {
     Instant when;
     uint64_t tie;   // random: order among equals
@@ -137,25 +159,18 @@ class SimWorld final : public Clock {
     mutable Task task;
     bool operator<(const Event& other) const;  // later first, for the heap
   };
-  struct Disk {
-    std::map<std::string, Bytes> files;
-    std::map<std::string, SimProcess*> locks;
-  };
-  struct Door;  // a listening endpoint
 
   SimOptions options_;
   SeededRandom random_;
-  Instant now_;
+  Instant now_{};
   uint64_t created_ = 0;
   uint64_t events_ = 0;
   uint64_t trace_hash_ = 0;
-  uint16_t port_next_ = 20000;
+  bool running_ = false;
   std::priority_queue<Event> queue_;
   std::deque<std::string> trace_;
-  std::map<std::string, Disk> disks_;  // by name of process: files outlive it
-  std::map<std::string, std::shared_ptr<Door>> doors_;
-  std::vector<std::string> vanished_;  // endpoints of the silently dead
-  std::vector<std::weak_ptr<SimEnd>> ends_;
+  std::map<std::string, Disk> disks_;
+  Wires wires_;
   std::vector<std::unique_ptr<SimProcess>> processes_;
 };
 

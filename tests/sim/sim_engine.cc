@@ -1,0 +1,165 @@
+#include "tests/sim/sim_engine.h"
+
+#include <cstring>
+#include <utility>
+
+#include "protocol/check.h"
+
+namespace headrace::sim {
+namespace {
+
+uint64_t mix(uint64_t a, uint64_t b) {
+  uint64_t x = a * 0x9E3779B97F4A7C15ull + b + 0xD1B54A32D192ED03ull;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+  return x ^ (x >> 31);
+}
+
+uint64_t link_of(uint64_t before, Token token, uint32_t position) {
+  return mix(before, (uint64_t{position} << 32) | static_cast<uint32_t>(token));
+}
+
+Token choose(uint64_t all, const Sampling& sampling, uint32_t index, uint32_t vocab) {
+  return static_cast<Token>(mix(mix(all, sampling.seed), index) % vocab);
+}
+
+}  // namespace
+
+struct SimEngine::Slot {
+  uint64_t chain = 0;
+  Token token = 0;
+  uint32_t place = 0;  // position + 1; 0: never written
+};
+
+ModelCard sim_card(const SimEngineOptions& options) {
+  ModelCard card;
+  card.name = "hash";
+  card.architecture = "sim";
+  card.weights = {1, options.vocab};
+  card.tokenizer = {2, options.vocab};
+  card.layers = 1;
+  card.dim = 1;
+  card.ffn = 1;
+  card.heads = 1;
+  card.kv_heads = 1;
+  card.head_dim = 1;
+  card.vocab = options.vocab;
+  card.context = options.context;
+  card.block_tokens = options.block_tokens;
+  card.block_bytes = uint64_t{16} * options.block_tokens;
+  card.kv_layout = "sim slot{chain,token,place}";
+  card.numerics = "sim";
+  card.cost.kv_token_bytes = 16;
+  return card;
+}
+
+std::vector<Token> sim_answer(const SimEngineOptions& options, std::vector<Token> prompt,
+                              uint32_t max_tokens, const Sampling& sampling,
+                              const std::vector<Token>& end_tokens, Finish* finish) {
+  uint64_t chain = 0;
+  uint64_t all = 0;
+  const size_t start = prompt.size();
+  std::vector<Token>& tokens = prompt;
+  size_t done = 0;
+  Finish why = Finish::kLength;
+  while (tokens.size() - start < max_tokens && tokens.size() < options.context) {
+    for (; done < tokens.size(); ++done) {
+      chain = link_of(chain, tokens[done], static_cast<uint32_t>(done));
+      all = mix(all, chain);
+    }
+    const auto index = static_cast<uint32_t>(tokens.size() - start);
+    const Token token = choose(all, sampling, index, options.vocab);
+    bool end = false;
+    for (const Token e : end_tokens) end = end || e == token;
+    if (end) {
+      why = Finish::kStop;
+      break;
+    }
+    tokens.push_back(token);
+  }
+  if (finish != nullptr) *finish = why;
+  return {tokens.begin() + static_cast<ptrdiff_t>(start), tokens.end()};
+}
+
+SimEngine::SimEngine(std::shared_ptr<Strand> strand, const SimEngineOptions& options)
+    : strand_(std::move(strand)),
+      options_(options),
+      card_(sim_card(options)),
+      memory_(options.blocks * card_.block_bytes) {
+  static_assert(sizeof(Slot) == 16);
+  SeededRandom noise(options.blocks);  // an engine's memory begins with anything
+  for (auto& b : memory_) b = static_cast<std::byte>(noise.next());
+}
+
+SimEngine::~SimEngine() = default;
+
+void SimEngine::run(worker::Step step, std::function<void(worker::StepDone)> done) {
+  CHECK(in_use_.empty() && !step.sequences.empty() && step.rows() <= options_.rows_max);
+  for (const auto& s : step.sequences) {
+    CHECK(!s.tokens.empty());
+    for (const uint32_t b : s.blocks) {
+      CHECK(b < options_.blocks);
+      if (!in_use_.insert(b).second) violations_.push_back("one block in two sequences of a step");
+    }
+  }
+  const Duration takes = options_.step_base + options_.step_row * step.rows();
+  const auto slow = static_cast<int64_t>(static_cast<double>(takes.count()) * slow_);
+  timer_ = strand_->after(Duration(slow), [this, s = std::move(step), d = std::move(done)] {
+    finish(s, d);
+  });
+}
+
+std::span<std::byte> SimEngine::block(BlockId id) {
+  return std::span(memory_).subspan(raw(id) * card_.block_bytes, card_.block_bytes);
+}
+
+SimEngine::Slot& SimEngine::slot(const worker::StepSequence& s, uint32_t position) {
+  const uint32_t index = position / options_.block_tokens;
+  CHECK(index < s.blocks.size());
+  std::byte* at = memory_.data() + s.blocks[index] * card_.block_bytes +
+                  (position % options_.block_tokens) * sizeof(Slot);
+  return *reinterpret_cast<Slot*>(at);
+}
+
+Token SimEngine::execute(const worker::StepSequence& s) {
+  uint64_t before = 0;
+  uint64_t all = 0;
+  for (uint32_t i = 0; i < s.position; ++i) {
+    const Slot& at = slot(s, i);
+    if (at.place != i + 1 || at.chain != link_of(before, at.token, i)) {
+      violations_.push_back("slot " + std::to_string(i) + " of block " +
+                            std::to_string(s.blocks[i / options_.block_tokens]) +
+                            " does not continue its sequence");
+      return worker::StepDone::kNumeric;
+    }
+    before = at.chain;
+    all = mix(all, before);
+  }
+  for (uint32_t i = 0; i < s.tokens.size(); ++i) {
+    const uint32_t position = s.position + i;
+    if (position % options_.block_tokens == 0) {
+      std::memset(&slot(s, position), 0, card_.block_bytes);
+    }
+    Slot& at = slot(s, position);
+    if (at.place != 0) violations_.push_back("slot " + std::to_string(position) + " was not zero");
+    before = link_of(before, s.tokens[i], position);
+    all = mix(all, before);
+    at = {before, s.tokens[i], position + 1};
+  }
+  return s.sample ? choose(all, s.sampling, s.index, options_.vocab) : -1;
+}
+
+void SimEngine::finish(const worker::Step& step,
+                       const std::function<void(worker::StepDone)>& done) {
+  worker::StepDone result;
+  for (const auto& s : step.sequences) {
+    const Token token = execute(s);
+    result.sampled.push_back(s.sample && poison_ ? worker::StepDone::kNumeric : token);
+  }
+  const Duration takes = options_.step_base + options_.step_row * step.rows();
+  result.seconds = std::chrono::duration<double>(takes).count();
+  in_use_.clear();
+  done(std::move(result));
+}
+
+}  // namespace headrace::sim

@@ -1,0 +1,71 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "protocol/strand.h"
+#include "worker/engine.h"
+
+namespace headrace::sim {
+
+struct SimEngineOptions {
+  uint32_t blocks = 64;
+  uint32_t block_tokens = 16;
+  uint32_t vocab = 997;
+  uint32_t context = 512;
+  uint32_t rows_max = 512;
+  Duration step_base = 500us;
+  Duration step_row = 20us;
+};
+
+ModelCard sim_card(const SimEngineOptions& options);
+
+// The answer that an undisturbed engine gives: what every test compares with.
+std::vector<Token> sim_answer(const SimEngineOptions& options, std::vector<Token> prompt,
+                              uint32_t max_tokens, const Sampling& sampling,
+                              const std::vector<Token>& end_tokens, Finish* finish = nullptr);
+
+// An engine without a model, on virtual time. The KV of a token is a slot that holds its place, its
+// id and a hash chained to the slot before; the token chosen is a hash of all slots. So a block
+// that is wrong, missing, stale or half written changes what comes out. It is also seen: a slot
+// that is not the next link of its chain is put down in `violations`. Blocks are read and written
+// when the step ends, so one that is freed too early is caught.
+class SimEngine final : public worker::Engine {
+ public:
+  SimEngine(std::shared_ptr<Strand> strand, const SimEngineOptions& options);
+  ~SimEngine() override;
+
+  const ModelCard& card() const override { return card_; }
+  uint32_t blocks() const override { return options_.blocks; }
+  uint32_t rows_max() const override { return options_.rows_max; }
+  void run(worker::Step step, std::function<void(worker::StepDone)> done) override;
+  std::span<std::byte> block(BlockId id) override;
+
+  const std::vector<std::string>& violations() const { return violations_; }
+  // Blocks of the step in flight, for the test's own checks.
+  const std::set<uint32_t>& in_use() const { return in_use_; }
+  void slow_down(double factor) { slow_ = factor; }
+  // The next sampled token of each step becomes kNumeric.
+  void poison(bool on) { poison_ = on; }
+
+ private:
+  struct Slot;
+  Slot& slot(const worker::StepSequence& s, uint32_t position);
+  Token execute(const worker::StepSequence& s);
+  void finish(const worker::Step& step, const std::function<void(worker::StepDone)>& done);
+
+  std::shared_ptr<Strand> strand_;
+  SimEngineOptions options_;
+  ModelCard card_;
+  std::vector<std::byte> memory_;
+  std::vector<std::string> violations_;
+  std::set<uint32_t> in_use_;
+  double slow_ = 1;
+  bool poison_ = false;
+  Timer timer_;
+};
+
+}  // namespace headrace::sim
