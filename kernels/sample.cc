@@ -51,9 +51,9 @@ int32_t sample_row(const float* x, int32_t vocab, const SampleRow& row) {
   while (c.size() > 1 && c.back().weight < least) c.pop_back();
   const double target = uniform(row.seed, row.index) * sum_of(c);
   double passed = 0;
-  for (const auto& x : c) {
-    passed += x.weight;
-    if (passed > target) return x.id;
+  for (const auto& candidate : c) {
+    passed += candidate.weight;
+    if (passed > target) return candidate.id;
   }
   return c.back().id;
 }
