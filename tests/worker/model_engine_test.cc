@@ -1,0 +1,161 @@
+#include "worker/model_engine.h"
+
+#include <doctest/doctest.h>
+
+#include <algorithm>
+
+#include "tests/worker/model_support.h"
+
+namespace headrace::worker {
+namespace {
+
+std::unique_ptr<ModelEngine> tiny(const char* variant = "q8_0", EngineOptions options = {}) {
+  if (options.blocks == 0) options.blocks = 8;
+  options.block_tokens = 16;
+  return make_engine(open_model(test_model("tiny/" + std::string(variant) + ".gguf")),
+                     kernels::make_cpu_device(kernels::best_cpu_path(), 2), options);
+}
+
+StepSequence sequence(std::vector<uint32_t> blocks, uint32_t position, std::vector<Token> tokens,
+                      bool sample) {
+  StepSequence s;
+  s.blocks = std::move(blocks);
+  s.position = position;
+  s.tokens = std::move(tokens);
+  s.sample = sample;
+  return s;
+}
+
+bool zero(std::span<const std::byte> bytes) {
+  return std::all_of(bytes.begin(), bytes.end(), [](std::byte b) { return b == std::byte{0}; });
+}
+
+TEST_CASE("only sequences that ask are sampled, each on its own") {
+  const auto engine = tiny();
+  const StepDone done =
+      run(*engine, Step{{sequence({0}, 0, {1, 2, 3}, false), sequence({1}, 0, {4, 5}, true),
+                         sequence({2}, 0, {1, 2, 3}, true)}});
+  REQUIRE(done.sampled.size() == 3);
+  CHECK(done.sampled[0] == -1);
+  CHECK(done.sampled[1] >= 0);
+  CHECK(done.sampled[1] < 259);
+  CHECK(engine->last_logits()[0].empty());
+  CHECK(engine->last_logits()[1].size() == 259);
+  const StepDone alone = run(*engine, Step{{sequence({3}, 0, {4, 5}, true)}});
+  CHECK(alone.sampled[0] == done.sampled[1]);
+}
+
+TEST_CASE("a step tells what it cost") {
+  const auto engine = tiny();
+  const StepDone done = run(*engine, Step{{sequence({0}, 0, {1, 2, 3}, true)}});
+  CHECK(done.seconds > 0);
+  const auto find = [&](const std::string& op) {
+    const auto it = std::find_if(done.accounts.begin(), done.accounts.end(),
+                                 [&](const auto& a) { return a.op == op; });
+    REQUIRE_MESSAGE(it != done.accounts.end(), op);
+    return *it;
+  };
+  CHECK(find("matmul").runs == 2 * 4 + 1);
+  CHECK(find("matmul").cost.weight_bytes == engine->card().cost.weight_bytes);
+  CHECK(find("matmul").cost.flops ==
+        3 * engine->card().cost.flops_per_token + engine->card().cost.head_flops);
+  CHECK(find("attention").runs == 2);
+  CHECK(find("sample").runs == 1);
+}
+
+TEST_CASE("a block that a step begins is zeroed first; one that it continues is not") {
+  const auto engine = tiny();
+  for (uint32_t b = 0; b < 2; b++) std::ranges::fill(engine->block(BlockId{b}), std::byte{0xff});
+  run(*engine, Step{{sequence({0, 1}, 0, std::vector<Token>(17, 7), false)}});
+  const auto dirty =
+      std::vector<std::byte>(engine->block(BlockId{1}).begin(), engine->block(BlockId{1}).end());
+  CHECK_FALSE(zero(dirty));
+  // V of one head is [token][dim]: all but the first token's row is still zero.
+  const size_t half = engine->block(BlockId{1}).size() / 8;  // K or V of one head in one layer
+  CHECK(zero(std::span(dirty).subspan(half + half / 16, half - half / 16)));
+  run(*engine, Step{{sequence({0, 1}, 17, {9}, false)}});
+  const auto block = engine->block(BlockId{1});
+  CHECK(std::equal(dirty.begin() + static_cast<long>(half),
+                   dirty.begin() + static_cast<long>(half + half / 16),
+                   block.begin() + static_cast<long>(half)));
+}
+
+TEST_CASE("more samples than one pass of the output matrix holds") {
+  EngineOptions options;
+  options.blocks = 150;
+  const auto engine = tiny("q4_0", options);
+  Step step;
+  for (uint32_t i = 0; i < 150; i++)
+    step.sequences.push_back(sequence({i}, 0, {static_cast<Token>(i), 3}, i % 7 != 0));
+  const StepDone done = run(*engine, step);
+  for (uint32_t i = 0; i < 150; i++) {
+    CAPTURE(i);
+    if (i % 7 == 0) {
+      CHECK(done.sampled[i] == -1);
+      continue;
+    }
+    CHECK(engine->last_logits()[i].size() == 259);
+    CHECK(done.sampled[i] ==
+          std::max_element(engine->last_logits()[i].begin(), engine->last_logits()[i].end()) -
+              engine->last_logits()[i].begin());
+  }
+}
+
+TEST_CASE("the next step may begin inside the callback of the last") {
+  const auto engine = tiny();
+  std::promise<int> done;
+  int left = 20;
+  std::function<void(StepDone)> again = [&](StepDone) {
+    if (--left == 0) return done.set_value(left);
+    engine->run(Step{{sequence({0}, 0, {1}, true)}}, again);
+  };
+  engine->run(Step{{sequence({0}, 0, {1}, true)}}, again);
+  CHECK(done.get_future().get() == 0);
+}
+
+TEST_CASE("ending waits for the step in flight") {
+  std::atomic<bool> called = false;
+  {
+    const auto engine = tiny();
+    engine->run(Step{{sequence({0, 1, 2}, 0, std::vector<Token>(40, 7), true)}},
+                [&](StepDone) { called = true; });
+  }
+  CHECK(called);
+}
+
+TEST_CASE("an overflow ends its own sequence only") {
+  EngineOptions options;
+  options.blocks = 4;
+  for (NamedDevice& d : all_devices()) {
+    CAPTURE(d.name);
+    const auto engine =
+        make_engine(open_model(test_model("script/inf.gguf")), std::move(d.device), options);
+    const StepDone done =
+        run(*engine, Step{{sequence({0}, 0, {'A'}, true), sequence({1}, 0, {'B', '*'}, true),
+                           sequence({2}, 0, {'*', 'C'}, true)}});
+    CHECK(done.sampled == std::vector<Token>{'B', StepDone::kNumeric, 'D'});
+  }
+}
+
+TEST_CASE("options that make no engine are refused") {
+  const auto file = open_model(test_model("tiny/base.gguf"));
+  const auto with = [&](EngineOptions options) {
+    const auto engine = ModelEngine::create(file, kernels::make_reference_device(), options);
+    return engine ? "" : engine.error().message;
+  };
+  CHECK(with({.block_tokens = 24, .blocks = 1}) == "KV blocks hold 16, 32 or 64 tokens, not 24");
+  CHECK(with({.blocks = 0}) == "an engine needs at least one KV block and one row");
+}
+
+TEST_CASE("a seed gives the same tokens again, another one others") {
+  const auto engine = tiny("base");
+  const Sampling warm{.temperature = 2, .seed = 5};
+  Sampling other = warm;
+  other.seed = 6;
+  const auto a = generate(*engine, {1, 2, 3}, 20, warm).ids;
+  CHECK(a == generate(*engine, {1, 2, 3}, 20, warm).ids);
+  CHECK(a != generate(*engine, {1, 2, 3}, 20, other).ids);
+}
+
+}  // namespace
+}  // namespace headrace::worker
