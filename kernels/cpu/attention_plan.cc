@@ -65,12 +65,13 @@ AttentionMemory attention_memory(const Attention& op, const AttentionPlan& plan,
 AttentionPlan plan_attention(const Attention& op, int threads, std::byte* scratch) {
   const KvLayout& l = op.kv.layout;
   const int32_t group = op.heads / l.kv_heads;
-  int64_t tiles = 0, units = 0, partials = 0, work = 0;
-  for_each_run(op, [&](int32_t, int32_t rows, int32_t slices) {
+  int64_t tiles = 0, units = 0, partials = 0, work = 0, keys = 0;
+  for_each_run(op, [&](int32_t row, int32_t rows, int32_t slices) {
     tiles += l.kv_heads;
     work += int64_t{rows} * slices * l.kv_heads;
+    keys += int64_t{rows} * (op.step[row].position + 1);
   });
-  const int64_t flops = work * group * l.head_dim * 4 * kAttentionSlice;
+  const int64_t flops = keys * op.heads * l.head_dim * 4;
   const bool alone = threads == 1 || flops < kAloneFlops;
   const int64_t share = alone ? work + 1 : std::max<int64_t>(1, work / (kUnitsPerThread * threads));
   const auto partial_of = [&](int32_t rows, int32_t slices) {
