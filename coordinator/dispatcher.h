@@ -34,7 +34,7 @@ struct BeginSweeps {};
 // An actor: lives on one strand, is destroyed on it. Sources: dispatcher.cc (clients),
 // dispatcher_attempts.cc (placing, the hand-off protocol, tokens), dispatcher_workers.cc (who
 // lives, the tokenizer, sweeps).
-class Dispatcher {
+class Dispatcher final : public WorkerEvents {
  public:
   Dispatcher(std::shared_ptr<Strand> strand, Random& random, Ref<MeshPort> mesh,
              TextModelFactory make_text, DispatcherOptions options);
@@ -48,9 +48,9 @@ class Dispatcher {
   void on(AskDetokenize ask);
 
   // From the mesh door.
-  void on(WorkerJoined joined);
-  void on(FromWorker message);
-  void on(WorkerLost lost);
+  void on(WorkerJoined joined) override;
+  void on(FromWorker message) override;
+  void on(WorkerLost lost) override;
 
   void on(BeginSweeps begin);
 

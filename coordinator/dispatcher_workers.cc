@@ -3,6 +3,7 @@
 
 #include "coordinator/dispatcher.h"
 #include "protocol/check.h"
+#include "protocol/limits.h"
 
 namespace headrace::coordinator {
 namespace {
@@ -265,8 +266,17 @@ void Dispatcher::ping(Instant now) {
   for (const auto& [transfer, record] : attempts_)
     for (const WorkerId id : sides(*record->attempt))
       if (auto it = live.find(id); it != live.end()) it->second.push_back(transfer);
-  for (auto& [id, transfers] : live)
-    tell_worker(id, to_worker::Ping{options_.term, std::move(transfers)});
+  for (const auto& [id, transfers] : live) {
+    size_t at = 0;
+    do {  // as many as a message may name
+      const size_t until = std::min(transfers.size(), at + limits::kTransfers);
+      const auto begin = transfers.begin();
+      tell_worker(id, to_worker::Ping{options_.term,
+                                      {begin + static_cast<std::ptrdiff_t>(at),
+                                       begin + static_cast<std::ptrdiff_t>(until)}});
+      at = until;
+    } while (at < transfers.size());
+  }
 }
 
 }  // namespace headrace::coordinator

@@ -24,6 +24,15 @@ struct WorkerLost {
   Status why;
 };
 
+// Whoever takes what workers say: the Dispatcher.
+class WorkerEvents {
+ public:
+  virtual ~WorkerEvents() = default;
+  virtual void on(WorkerJoined message) = 0;
+  virtual void on(FromWorker message) = 0;
+  virtual void on(WorkerLost message) = 0;
+};
+
 // To the door; for a worker that is gone: dropped.
 struct SendToWorker {
   WorkerId worker{};

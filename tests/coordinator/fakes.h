@@ -20,12 +20,21 @@ namespace headrace::coordinator::fakes {
 class ManualStrand final : public Strand {
  public:
   Instant now() const override { return now_; }
-  void post(Task task) override { tasks_.push_back(std::move(task)); }
+  void post(Task task) override {
+    if (!stopped_) tasks_.push_back(std::move(task));
+  }
   Timer after(Duration delay, Task task) override {
     auto pending = std::make_unique<Pending>();
     pending->live = std::make_shared<bool>(true);
     timers_.emplace(now_ + delay, Due{pending->live, std::move(task)});
     return Timer(std::move(pending));
+  }
+
+  // The end: nothing runs any more. What waits is destroyed, which breaks cycles through us.
+  void stop() {
+    stopped_ = true;
+    const auto tasks = std::exchange(tasks_, {});
+    const auto timers = std::exchange(timers_, {});
   }
 
   // Runs what was posted, and what that posts, until nothing is left.
@@ -58,6 +67,7 @@ class ManualStrand final : public Strand {
     std::shared_ptr<bool> live;
     Task task;
   };
+  bool stopped_ = false;
   Instant now_{1000s};
   std::deque<Task> tasks_;
   std::multimap<Instant, Due> timers_;
