@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "protocol/check.h"
+#include "protocol/random.h"
 
 namespace headrace::sim {
 namespace {
@@ -104,9 +105,8 @@ void SimEngine::run(worker::Step step, std::function<void(worker::StepDone)> don
   }
   const Duration takes = options_.step_base + options_.step_row * step.rows();
   const auto slow = static_cast<int64_t>(static_cast<double>(takes.count()) * slow_);
-  timer_ = strand_->after(Duration(slow), [this, s = std::move(step), d = std::move(done)] {
-    finish(s, d);
-  });
+  timer_ = strand_->after(Duration(slow),
+                          [this, s = std::move(step), d = std::move(done)] { finish(s, d); });
 }
 
 std::span<std::byte> SimEngine::block(BlockId id) {
@@ -138,7 +138,7 @@ Token SimEngine::execute(const worker::StepSequence& s) {
   for (uint32_t i = 0; i < s.tokens.size(); ++i) {
     const uint32_t position = s.position + i;
     if (position % options_.block_tokens == 0) {
-      std::memset(&slot(s, position), 0, card_.block_bytes);
+      std::memset(static_cast<void*>(&slot(s, position)), 0, card_.block_bytes);
     }
     Slot& at = slot(s, position);
     if (at.place != 0) violations_.push_back("slot " + std::to_string(position) + " was not zero");

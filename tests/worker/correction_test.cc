@@ -1,0 +1,49 @@
+#include "worker/correction.h"
+
+#include <doctest/doctest.h>
+
+namespace headrace::worker {
+namespace {
+
+TimeModel model() {
+  TimeModel m;
+  m.limits.read = {{1 << 20, 1e10}};
+  m.limits.f32_flops_per_second = 1e11;
+  m.cost.weight_bytes = 100'000'000;
+  m.cost.kv_token_bytes = 1000;
+  m.cost.flops_per_token = 200'000'000;
+  return m;
+}
+
+double seconds(Duration d) { return std::chrono::duration<double>(d).count(); }
+
+TEST_CASE("steps that take twice as long teach a factor of two, each kind its own") {
+  CorrectionLearner learner(model());
+  const double decode = seconds(predict_decode_step(model(), 4, 1000));
+  const double prefill = seconds(predict_prefill(model(), 512, 128));
+  REQUIRE(decode > 0);
+  REQUIRE(prefill > 0);
+  for (int i = 0; i < 5; ++i) learner.learn({0, 0, 4, 1000}, 2 * decode);
+  CHECK(learner.value().decode == doctest::Approx(2).epsilon(0.01));
+  CHECK(learner.value().prefill == 1);
+  for (int i = 0; i < 5; ++i) learner.learn({512, 128, 0, 0}, 0.5 * prefill);
+  CHECK(learner.value().prefill == doctest::Approx(0.5).epsilon(0.01));
+  for (int i = 0; i < 200; ++i) learner.learn({0, 0, 4, 1000}, decode);
+  CHECK(learner.value().decode == doctest::Approx(1).epsilon(0.01));
+}
+
+TEST_CASE("mixed steps, absurd times and machines never measured teach nothing harmful") {
+  CorrectionLearner learner(model());
+  learner.learn({100, 0, 4, 1000}, 10);
+  learner.learn({}, 10);
+  learner.learn({0, 0, 4, 1000}, 0);
+  CHECK(learner.value() == Correction{});
+  learner.learn({0, 0, 4, 1000}, 1e9);
+  CHECK(learner.value().decode <= 100);
+  CorrectionLearner blind(TimeModel{});
+  blind.learn({0, 0, 4, 1000}, 1);
+  CHECK(blind.value() == Correction{});
+}
+
+}  // namespace
+}  // namespace headrace::worker

@@ -1,0 +1,289 @@
+#include "worker/handoff_receiver.h"
+
+#include <doctest/doctest.h>
+
+#include <numeric>
+
+#include "tests/worker/handoff_rig.h"
+#include "worker/crc32c.h"
+
+namespace headrace::worker {
+namespace {
+
+constexpr uint64_t kBlockBytes = HandoffRig::kBlockBytes;
+
+// A sender that says exactly what the test wants.
+struct RawSender {
+  explicit RawSender(HandoffRig& r) : rig(r), strand(r.p->make_strand()) {
+    rig.p->network().dial(rig.receiver->endpoint(), 1s, {}, strand, [this](auto result) {
+      link = std::move(*result);
+      link->start(
+          [this](const Bytes& bytes) {
+            const auto frame = decode_handoff(bytes);
+            if (const auto* v = std::get_if<handoff::Verdict>(&*frame)) verdict = v->status;
+            acked = acked || std::holds_alternative<handoff::HelloAck>(*frame);
+          },
+          [this](const Status&) { closed = true; });
+    });
+    rig.world.run_while([&] { return !link; }, 1s);
+  }
+  void send(const handoff::Frame& frame) { send_bytes(encode_handoff(frame)); }
+  void send_bytes(Bytes bytes) {
+    strand->post([this, b = std::move(bytes)] { link->send(b); });
+    rig.world.run_for(10ms);
+  }
+  void hello(const ReceiveGrant& g, const std::function<void(handoff::Hello&)>& change = {},
+             HandoffKey key = HandoffRig::kKey) {
+    handoff::Hello h;
+    h.transfer = g.transfer;
+    h.attempt = g.attempt;
+    h.prefill = {11, 12};
+    h.decode = g.decode;
+    h.layout = HandoffRig::kLayout;
+    h.tokens = g.tokens;
+    if (change) change(h);
+    h.mac = hello_mac(h, key);
+    send(h);
+  }
+
+  HandoffRig& rig;
+  std::shared_ptr<Strand> strand;
+  std::unique_ptr<Link> link;
+  std::optional<Status> verdict;
+  bool acked = false;
+  bool closed = false;
+};
+
+// A right hand-off of 40 tokens (3 blocks) in two chunks, frame by frame.
+std::vector<handoff::Frame> right(const HandoffRig& rig, const ReceiveGrant& g) {
+  std::vector<handoff::Frame> frames;
+  ChunkDigest digest;
+  uint32_t chunk = 0;
+  for (const auto& [first, count] : {std::pair{0u, 2u}, std::pair{2u, 1u}}) {
+    uint32_t crc = 0;
+    for (uint32_t b = first; b < first + count; ++b) {
+      for (uint32_t offset = 0; offset < kBlockBytes; offset += 500) {
+        const auto bytes =
+            std::span<const std::byte>(rig.source).subspan(b * kBlockBytes + offset, 500);
+        frames.emplace_back(handoff::Slice{chunk, b, g.blocks[b].generation, offset, bytes});
+        crc = crc32c(bytes, crc);
+      }
+    }
+    frames.emplace_back(handoff::ChunkEnd{chunk, first, count, crc});
+    digest.add(chunk++, crc);
+  }
+  frames.emplace_back(handoff::Commit{chunk, g.tokens, digest.value()});
+  return frames;
+}
+
+Status outcome(const std::function<void(std::vector<handoff::Frame>&)>& change) {
+  HandoffRig rig;
+  const ReceiveGrant g = rig.grant(40);
+  rig.receiver->expect(g);
+  RawSender sender(rig);
+  sender.hello(g);
+  REQUIRE(sender.acked);
+  auto frames = right(rig, g);
+  change(frames);
+  for (const auto& f : frames) sender.send(f);
+  rig.world.run_for(3s);
+  REQUIRE(rig.ended.contains(g.transfer));
+  if (rig.ended.at(g.transfer).code != Errc::kDisconnected) {
+    REQUIRE(sender.verdict.has_value());
+    CHECK(sender.verdict->code == rig.ended.at(g.transfer).code);
+  }
+  CHECK(sender.closed);
+  // Nothing outside the granted blocks (0, 2, 4) was ever written.
+  for (uint32_t b = 1; b < HandoffRig::kBlocks; b += b < 4 ? 2 : 1) {
+    if (b == 4) continue;
+    const auto from = rig.target.begin() + static_cast<ptrdiff_t>(b * kBlockBytes);
+    CHECK(std::all_of(from, from + static_cast<ptrdiff_t>(kBlockBytes),
+                      [](std::byte x) { return x == std::byte{0}; }));
+  }
+  return rig.ended.at(g.transfer);
+}
+
+TEST_CASE("a right hand-off is accepted") {
+  CHECK(outcome([](auto&) {}).ok());
+}
+
+template <class T>
+auto edit(size_t nth, std::function<void(T&)> change) {
+  return [nth, change = std::move(change)](std::vector<handoff::Frame>& frames) {
+    size_t i = 0;
+    for (auto& f : frames) {
+      if (auto* t = std::get_if<T>(&f); t != nullptr && i++ == nth) return change(*t);
+    }
+    FAIL("no such frame");
+  };
+}
+
+TEST_CASE("every departure from the right hand-off is rejected") {
+  using handoff::ChunkEnd;
+  using handoff::Commit;
+  using handoff::Slice;
+  const std::vector<std::function<void(std::vector<handoff::Frame>&)>> wrongs = {
+      edit<Slice>(0, [](Slice& s) { s.chunk = 1; }),
+      edit<Slice>(1, [](Slice& s) { s.offset = 0; }),
+      edit<Slice>(1, [](Slice& s) { s.offset = 501; }),
+      edit<Slice>(1, [](Slice& s) { s.offset = 0xFFFFFF00; }),
+      edit<Slice>(2, [](Slice& s) { s.block = 0; }),
+      edit<Slice>(2, [](Slice& s) { s.block = 7; }),
+      edit<Slice>(2, [](Slice& s) { s.block = 0xFFFFFFFF; }),
+      edit<Slice>(3, [](Slice& s) { s.generation = Generation{0}; }),
+      edit<Slice>(1, [](Slice& s) { s.bytes = std::span(s.bytes.data(), 499); }),
+      edit<Slice>(1, [](Slice& s) { s.bytes = std::span(s.bytes.data(), 501); }),
+      edit<ChunkEnd>(0, [](ChunkEnd& c) { c.crc ^= 1; }),
+      edit<ChunkEnd>(0, [](ChunkEnd& c) { c.chunk = 1; }),
+      edit<ChunkEnd>(0, [](ChunkEnd& c) { c.count = 3; }),
+      edit<ChunkEnd>(1, [](ChunkEnd& c) { c.first = 1; }),
+      edit<Commit>(0, [](Commit& c) { c.chunks = 3; }),
+      edit<Commit>(0, [](Commit& c) { c.tokens = 41; }),
+      edit<Commit>(0, [](Commit& c) { c.digest.lo ^= 1; }),
+      [](auto& f) { f.erase(f.begin()); },             // a slice is missing
+      [](auto& f) { f.erase(f.begin() + 4); },         // a chunk does not end
+      [](auto& f) { f.insert(f.begin(), f[0]); },      // a slice comes twice
+      [](auto& f) { f.insert(f.begin() + 4, f[4]); },  // a chunk ends twice
+      [](auto& f) { std::swap(f[0], f[2]); },
+      [](auto& f) { f.erase(f.begin() + 5, f.begin() + 8); },  // the last chunk is missing
+      [](auto& f) { f.erase(f.begin(), f.end() - 1); },        // nothing but the commit
+      [](auto& f) { f.insert(f.end() - 1, f[0]); },            // more than was announced
+      [](auto& f) { f.insert(f.begin(), handoff::Hello{}); },
+      [](auto& f) { f.insert(f.begin(), handoff::HelloAck{}); },
+      [](auto& f) { f.insert(f.begin(), handoff::Verdict{}); },
+      [](auto& f) { f.pop_back(); },  // no commit: the sender goes silent
+  };
+  for (size_t i = 0; i < wrongs.size(); ++i) {
+    CAPTURE(i);
+    CHECK(!outcome(wrongs[i]).ok());
+  }
+}
+
+TEST_CASE("a flipped bit anywhere in the KV is found") {
+  for (int nth = 0; nth < 6; ++nth) {
+    std::vector<std::byte> other;
+    const Status s = outcome(edit<handoff::Slice>(nth, [&](handoff::Slice& slice) {
+      other.assign(slice.bytes.begin(), slice.bytes.end());
+      other[77] ^= std::byte{4};
+      slice.bytes = other;
+    }));
+    CHECK(s.message.find("CRC") != std::string::npos);
+  }
+}
+
+TEST_CASE("hello opens the door only to the granted sender") {
+  const auto refused = [](const std::function<void(handoff::Hello&)>& change,
+                          HandoffKey key = HandoffRig::kKey) {
+    HandoffRig rig;
+    const ReceiveGrant g = rig.grant(40);
+    rig.receiver->expect(g);
+    RawSender sender(rig);
+    sender.hello(g, change, key);
+    CHECK(!sender.acked);
+    CHECK(rig.began.empty());
+    CHECK(sender.closed);
+    RawSender right_one(rig);  // the grant stands
+    right_one.hello(g);
+    CHECK(right_one.acked);
+    REQUIRE(sender.verdict.has_value());
+    return sender.verdict->message;
+  };
+  const auto has = [](const std::string& text, const char* words) {
+    CHECK_MESSAGE(text.find(words) != std::string::npos, text);
+  };
+  has(refused([](auto& h) { h.transfer.lo = 99; }), "no such transfer");
+  has(refused([](auto&) {}, {7, 9}), "not signed");
+  has(refused([](auto& h) { h.attempt = Attempt{2}; }), "attempt");
+  has(refused([](auto& h) { h.decode.lo ^= 1; }), "incarnation");
+  has(refused([](auto& h) { h.layout.lo ^= 1; }), "layout");
+  has(refused([](auto& h) { h.tokens = 41; }), "tokens");
+}
+
+TEST_CASE("a second hello is refused and the first goes on") {
+  HandoffRig rig;
+  const ReceiveGrant g = rig.grant(40);
+  rig.receiver->expect(g);
+  RawSender first(rig);
+  first.hello(g);
+  RawSender second(rig);
+  second.hello(g);
+  CHECK(!second.acked);
+  CHECK(second.closed);
+  for (const auto& f : right(rig, g)) first.send(f);
+  REQUIRE(rig.ended.contains(g.transfer));
+  CHECK(rig.ended.at(g.transfer).ok());
+}
+
+TEST_CASE("silence before hello, junk, and too many connections are turned away") {
+  HandoffRig rig;
+  RawSender mute(rig);
+  RawSender junk(rig);
+  junk.send_bytes(Bytes(50, std::byte{0xEE}));
+  CHECK(junk.closed);
+  RawSender early(rig);
+  early.send(handoff::Commit{});
+  CHECK(early.closed);
+  CHECK(!mute.closed);
+  rig.world.run_for(1200ms);
+  CHECK(mute.closed);
+  CHECK(rig.receiver->refused() == 3);
+
+  rig.options.connections_max = 3;
+  rig.receiver.reset();
+  rig.open();
+  RawSender a(rig);
+  RawSender b(rig);
+  RawSender c(rig);
+  RawSender over(rig);
+  rig.world.run_for(50ms);
+  CHECK(over.closed);
+  REQUIRE(over.verdict.has_value());
+  CHECK(over.verdict->message == "3 KV channels are open, the limit");
+  CHECK(!a.closed);
+}
+
+TEST_CASE("what was forgotten is not written") {
+  HandoffRig rig;
+  const ReceiveGrant g = rig.grant(40);
+  rig.receiver->expect(g);
+  RawSender sender(rig);
+  sender.hello(g);
+  const auto frames = right(rig, g);
+  sender.send(frames[0]);
+  CHECK(rig.receiver->bytes_received() == 500);
+  rig.d_strand->post([&] { rig.receiver->forget(g.transfer); });
+  sender.send(frames[1]);
+  sender.send(frames[2]);
+  CHECK(rig.receiver->bytes_received() == 500);
+  CHECK(rig.ended.empty());
+  CHECK(sender.closed);
+}
+
+TEST_CASE("a block freed under a transfer is not written") {
+  HandoffRig rig;
+  const ReceiveGrant g = rig.grant(40);
+  rig.receiver->expect(g);
+  RawSender sender(rig);
+  sender.hello(g);
+  rig.gone[2] = true;
+  for (const auto& f : right(rig, g)) sender.send(f);
+  REQUIRE(rig.ended.contains(g.transfer));
+  CHECK(rig.ended.at(g.transfer).code == Errc::kStale);
+}
+
+TEST_CASE("a sender that lives but brings nothing is given up") {
+  HandoffRig rig;
+  const ReceiveGrant g = rig.grant(40);
+  rig.receiver->expect(g);
+  RawSender sender(rig);
+  sender.hello(g);
+  for (int i = 0; i < 70 && rig.ended.empty(); ++i) {
+    sender.send(handoff::Alive{});
+    rig.world.run_for(490ms);
+  }
+  REQUIRE(rig.ended.contains(g.transfer));
+  CHECK(rig.ended.at(g.transfer).code == Errc::kDeadline);
+}
+
+}  // namespace
+}  // namespace headrace::worker

@@ -1,0 +1,126 @@
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "tests/sim/sim_world.h"
+#include "worker/handoff_receiver.h"
+#include "worker/handoff_sender.h"
+
+namespace headrace::worker {
+
+// Both halves of a hand-off without workers: memory is plain vectors.
+struct HandoffRig {
+  static constexpr uint32_t kBlockTokens = 16;
+  static constexpr uint64_t kBlockBytes = 1000;
+  static constexpr uint32_t kBlocks = 32;
+  static inline const Digest kLayout{5, 6};
+  static inline const HandoffKey kKey{7, 8};
+  static inline const Incarnation kDecode{9, 10};
+
+  explicit HandoffRig(uint64_t seed = 1) : world({.seed = seed}) {
+    p = &world.spawn("p");
+    d = &world.spawn("d");
+    p_strand = p->make_strand();
+    d_strand = d->make_strand();
+    options.slice_bytes = 300;
+    for (auto& b : source) b = static_cast<std::byte>(world.random().next());
+    open();
+  }
+  ~HandoffRig() {
+    sender.reset();
+    receiver.reset();
+  }
+
+  void open() {
+    HandoffReceiver::Host host;
+    host.memory = [this](BlockRef ref) {
+      if (gone.contains(raw(ref.block))) return std::span<std::byte>();
+      return std::span(target).subspan(raw(ref.block) * kBlockBytes, kBlockBytes);
+    };
+    host.began = [this](TransferId t) { began.push_back(t); };
+    host.ended = [this](TransferId t, Status s) { ended[t] = std::move(s); };
+    auto r = HandoffReceiver::listen(d_strand, d->network(), {"d", 0}, options,
+                                     {kLayout, kBlockTokens, kBlockBytes}, std::move(host));
+    receiver = std::move(r).value();
+    d_strand->post([this] { sweep_receiver(); });
+    p_strand->post([this] { sweep_sender(); });
+  }
+  void sweep_receiver() {
+    d_timer = d_strand->after(100ms, [this] { sweep_receiver(); });
+    if (sweeping_receiver && receiver) receiver->sweep();
+  }
+  void sweep_sender() {
+    p_timer = p_strand->after(100ms, [this] { sweep_sender(); });
+    if (sweeping_sender && sender) sender->sweep();
+  }
+
+  ReceiveGrant grant(uint32_t tokens) const {
+    ReceiveGrant g;
+    g.transfer = {1, 1};
+    g.attempt = Attempt{1};
+    g.decode = kDecode;
+    g.key = kKey;
+    g.tokens = tokens;
+    const uint32_t n = (tokens + kBlockTokens - 1) / kBlockTokens;
+    for (uint32_t i = 0; i < n; ++i) g.blocks.push_back({BlockId{2 * i}, Generation{i + 1}});
+    return g;
+  }
+  SendJob job(const ReceiveGrant& g) const {
+    SendJob j;
+    j.transfer = g.transfer;
+    j.attempt = g.attempt;
+    j.prefill = {11, 12};
+    j.layout = kLayout;
+    j.tokens = g.tokens;
+    j.grant = {kDecode, receiver->endpoint(), kKey, g.blocks};
+    return j;
+  }
+  void dial(SendJob j) {
+    p_strand->post([this, job = std::move(j)] {
+      sender = std::make_unique<HandoffSender>(
+          p_strand, p->network(), options, job,
+          [this](BlockId id) {
+            return std::span<const std::byte>(source).subspan(raw(id) * kBlockBytes, kBlockBytes);
+          },
+          [this](Status s) { done = std::move(s); });
+    });
+  }
+  void push(std::vector<uint32_t> blocks, bool last) {
+    p_strand->post([this, blocks = std::move(blocks), last] {
+      std::vector<BlockId> ids;
+      for (const uint32_t b : blocks) ids.push_back(BlockId{b});
+      sender->push(std::move(ids));
+      if (last) sender->finish();
+    });
+  }
+  bool arrived(uint32_t from, uint32_t to) const {
+    const auto a = source.begin() + static_cast<ptrdiff_t>(from * kBlockBytes);
+    return std::equal(a, a + kBlockBytes,
+                      target.begin() + static_cast<ptrdiff_t>(to * kBlockBytes));
+  }
+
+  sim::SimWorld world;
+  sim::SimProcess* p = nullptr;
+  sim::SimProcess* d = nullptr;
+  std::shared_ptr<Strand> p_strand;
+  std::shared_ptr<Strand> d_strand;
+  HandoffOptions options;
+  std::vector<std::byte> source = std::vector<std::byte>(kBlocks * kBlockBytes);
+  std::vector<std::byte> target = std::vector<std::byte>(kBlocks * kBlockBytes);
+  std::map<uint32_t, bool> gone;  // blocks that D has freed
+  std::unique_ptr<HandoffReceiver> receiver;
+  std::unique_ptr<HandoffSender> sender;
+  std::vector<TransferId> began;
+  std::map<TransferId, Status> ended;
+  std::optional<Status> done;
+  bool sweeping_receiver = true;
+  bool sweeping_sender = true;
+  Timer d_timer;
+  Timer p_timer;
+};
+
+}  // namespace headrace::worker

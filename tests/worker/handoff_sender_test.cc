@@ -1,0 +1,150 @@
+#include "worker/handoff_sender.h"
+
+#include <doctest/doctest.h>
+
+#include "tests/worker/handoff_rig.h"
+
+namespace headrace::worker {
+namespace {
+
+TEST_CASE("blocks go out in runs while later ones are computed, and arrive as they were") {
+  HandoffRig rig;
+  const ReceiveGrant g = rig.grant(70);  // 5 blocks
+  rig.receiver->expect(g);
+  rig.dial(rig.job(g));
+  rig.push({3, 1}, false);
+  rig.world.run_for(50ms);
+  CHECK(rig.began.size() == 1);
+  CHECK(rig.arrived(3, 0));
+  CHECK(rig.arrived(1, 2));
+  CHECK(!rig.done.has_value());
+  rig.push({7}, false);
+  rig.push({8, 9}, true);
+  rig.world.run_for(50ms);
+  REQUIRE(rig.done.has_value());
+  CHECK(rig.done->ok());
+  CHECK(rig.ended.at(g.transfer).ok());
+  CHECK(rig.arrived(7, 4));
+  CHECK(rig.arrived(8, 6));
+  CHECK(rig.arrived(9, 8));
+  CHECK(rig.sender->bytes_sent() == 5 * HandoffRig::kBlockBytes);
+  CHECK(rig.receiver->bytes_received() == 5 * HandoffRig::kBlockBytes);
+}
+
+TEST_CASE("no more than the window waits in the link") {
+  HandoffRig rig;
+  rig.options.window_bytes = 700;
+  const ReceiveGrant g = rig.grant(16 * 16);
+  rig.receiver->expect(g);
+  rig.dial(rig.job(g));
+  rig.world.run_for(50ms);
+  std::vector<uint32_t> all(16);
+  for (uint32_t i = 0; i < 16; ++i) all[i] = i;
+  rig.push(all, true);
+  rig.world.run_for(100us);  // less than a frame needs to arrive
+  CHECK(rig.sender->bytes_sent() <= 1300);
+  rig.world.run_for(2s);
+  REQUIRE(rig.done.has_value());
+  CHECK(rig.done->ok());
+}
+
+TEST_CASE("nobody there, nobody answering, nobody living: each wait ends with its reason") {
+  SUBCASE("refused") {
+    HandoffRig rig;
+    SendJob job = rig.job(rig.grant(16));
+    job.grant.endpoint.port = 1;
+    rig.dial(job);
+    rig.world.run_for(2s);
+    REQUIRE(rig.done.has_value());
+    CHECK(rig.done->code == Errc::kUnavailable);
+  }
+  SUBCASE("vanished") {
+    HandoffRig rig;
+    const SendJob job = rig.job(rig.grant(16));
+    rig.world.crash(*rig.d, sim::Death::kSilent);
+    rig.dial(job);
+    rig.world.run_for(1500ms);
+    REQUIRE(rig.done.has_value());
+    CHECK(rig.done->code == Errc::kDeadline);
+  }
+  SUBCASE("silent after hello") {
+    HandoffRig rig;
+    const ReceiveGrant g = rig.grant(16);
+    rig.receiver->expect(g);
+    rig.dial(rig.job(g));
+    rig.world.run_for(1s);
+    rig.sweeping_receiver = false;  // no sign of life
+    rig.world.run_for(2500ms);
+    REQUIRE(rig.done.has_value());
+    CHECK(rig.done->message.find("silent") != std::string::npos);
+  }
+  SUBCASE("a listener that never speaks") {
+    HandoffRig rig;
+    std::vector<std::unique_ptr<Link>> kept;
+    auto mute = rig.d->network().listen({"d", 99}, {}, rig.d_strand,
+                                        [&](auto link) { kept.push_back(std::move(link)); });
+    SendJob job = rig.job(rig.grant(16));
+    job.grant.endpoint = (*mute)->endpoint();
+    rig.dial(job);
+    rig.world.run_for(1500ms);
+    REQUIRE(rig.done.has_value());
+    CHECK(rig.done->message.find("hello") != std::string::npos);
+  }
+}
+
+TEST_CASE("signs of life keep both sides patient while P computes") {
+  HandoffRig rig;
+  const ReceiveGrant g = rig.grant(32);
+  rig.receiver->expect(g);
+  rig.dial(rig.job(g));
+  rig.push({0}, false);
+  rig.world.run_for(20s);
+  CHECK(!rig.done.has_value());
+  CHECK(rig.ended.empty());
+  rig.push({1}, true);
+  rig.world.run_for(100ms);
+  REQUIRE(rig.done.has_value());
+  CHECK(rig.done->ok());
+}
+
+TEST_CASE("a frame that is not D's to send ends it") {
+  for (const handoff::Frame& frame :
+       {handoff::Frame(handoff::Verdict{}), handoff::Frame(handoff::Commit{}),
+        handoff::Frame(handoff::HelloAck{})}) {
+    HandoffRig rig;
+    std::vector<std::shared_ptr<Link>> kept;
+    auto door = rig.d->network().listen({"d", 99}, {}, rig.d_strand, [&](auto link) {
+      const std::shared_ptr<Link> l = std::move(link);
+      kept.push_back(l);
+      l->start(
+          [l = l.get(), &frame](const Bytes&) {
+            l->send(encode_handoff(handoff::HelloAck{}));
+            l->send(encode_handoff(frame));
+          },
+          [](const Status&) {});
+    });
+    SendJob job = rig.job(rig.grant(16));
+    job.grant.endpoint = (*door)->endpoint();
+    rig.dial(job);
+    rig.world.run_for(100ms);
+    REQUIRE(rig.done.has_value());
+    CHECK(rig.done->code == Errc::kInvalid);
+  }
+}
+
+TEST_CASE("a destroyed sender reads and reports nothing more") {
+  HandoffRig rig;
+  const ReceiveGrant g = rig.grant(64);
+  rig.receiver->expect(g);
+  rig.dial(rig.job(g));
+  rig.push({0, 1}, false);
+  rig.world.run_for(500us);
+  rig.p_strand->post([&] { rig.sender.reset(); });
+  rig.world.run_for(3s);
+  CHECK(!rig.done.has_value());
+  REQUIRE(rig.ended.contains(g.transfer));
+  CHECK(rig.ended.at(g.transfer).code == Errc::kDisconnected);
+}
+
+}  // namespace
+}  // namespace headrace::worker
