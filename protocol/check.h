@@ -7,7 +7,11 @@ namespace headrace {
 
 }  // namespace headrace
 
-// Our own mistake, never reachable by input: always on, prints and aborts.
-#define CHECK(condition)                               \
+// Our own mistake, never reachable by input: always on, prints and aborts. Headers use the long
+// name, since a test framework may own the short one.
+#define HEADRACE_CHECK(condition)                      \
   (static_cast<bool>(condition) ? static_cast<void>(0) \
                                 : ::headrace::check_failed(__FILE__, __LINE__, #condition))
+#ifndef CHECK
+#define CHECK(condition) HEADRACE_CHECK(condition)
+#endif

@@ -15,7 +15,7 @@ class [[nodiscard]] Result {
  public:
   Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}
   Result(Status status) : state_(std::in_place_index<1>, std::move(status)) {
-    CHECK(!std::get<1>(state_).ok());
+    HEADRACE_CHECK(!std::get<1>(state_).ok());
   }
 
   bool has_value() const { return state_.index() == 0; }

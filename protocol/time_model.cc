@@ -19,6 +19,8 @@ double seconds_at(double amount, double per_second) {
   return per_second > 0 ? amount / per_second : 0;
 }
 
+uint64_t working_set(double bytes) { return static_cast<uint64_t>(std::min(bytes, 1e18)); }
+
 double peak(const TimeModel& w) {
   return w.cost.quantized ? w.limits.int8_ops_per_second : w.limits.f32_flops_per_second;
 }
@@ -60,7 +62,7 @@ Duration predict_prefill(const TimeModel& w, uint64_t tokens, uint64_t cached) {
       seconds_at(flops, peak(w)) + seconds_at(attention, w.limits.f32_flops_per_second);
   const double kv = (before + n) * static_cast<double>(w.cost.kv_token_bytes);
   const double bytes = static_cast<double>(w.cost.weight_bytes) + kv;
-  const double move = seconds_at(bytes, read_limit(w.limits, static_cast<uint64_t>(bytes)));
+  const double move = seconds_at(bytes, read_limit(w.limits, working_set(bytes)));
   return corrected(std::max(compute, move), w.correction.prefill, w.correction.overhead);
 }
 
@@ -74,7 +76,7 @@ Duration predict_decode_step(const TimeModel& w, uint64_t batch, uint64_t contex
   const double attention = keys * static_cast<double>(w.cost.attention_flops);
   const double compute =
       seconds_at(flops, peak(w)) + seconds_at(attention, w.limits.f32_flops_per_second);
-  const double move = seconds_at(bytes, read_limit(w.limits, static_cast<uint64_t>(bytes)));
+  const double move = seconds_at(bytes, read_limit(w.limits, working_set(bytes)));
   return corrected(std::max(compute, move), w.correction.decode, w.correction.overhead);
 }
 
