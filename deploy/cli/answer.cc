@@ -27,6 +27,11 @@ std::optional<Figures> figures(const Answer& answer, const ModelCost& cost,
   return f;
 }
 
+double ceiling_tokens_per_second(const MachineLimits& limits, const ModelCost& cost) {
+  const double read = read_limit(limits, cost.weight_bytes);
+  return cost.weight_bytes > 0 ? read / static_cast<double>(cost.weight_bytes) : 0;
+}
+
 std::string summary(const Answer& answer, const std::optional<Figures>& f) {
   const size_t n = answer.ids.size();
   std::string line = std::to_string(n) + (n == 1 ? " token" : " tokens");

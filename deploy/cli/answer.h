@@ -28,6 +28,9 @@ struct Figures {
 std::optional<Figures> figures(const Answer& answer, const ModelCost& cost,
                                const MachineLimits& limits);
 
+// The most tokens per second that one answer of an empty context can have; 0: limits not measured.
+double ceiling_tokens_per_second(const MachineLimits& limits, const ModelCost& cost);
+
 // Takes an answer as it comes: streams its text to stdout unless `json`, then reports.
 class AnswerPrinter {
  public:

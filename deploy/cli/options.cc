@@ -16,23 +16,23 @@ constexpr int64_t kBlocksMax = 1 << 24;
 constexpr size_t kPromptBytesMax = 16u << 20;
 constexpr double kTemperatureMax = 100;
 
-std::optional<kernels::CpuPath> cpu_path(const std::string& name) {
+}  // namespace
+
+std::optional<kernels::CpuPath> cpu_path_of(const std::string& name) {
   if (name == "auto" || name == "cpu") return kernels::best_cpu_path();
   if (name.rfind("cpu:", 0) != 0) return std::nullopt;
   return kernels::parse_cpu_path(name.substr(4));
 }
 
-}  // namespace
-
 std::string check_device_name(const std::string& name) {
-  if (name == "reference" || cpu_path(name)) return {};
+  if (name == "reference" || cpu_path_of(name)) return {};
   return "no device '" + name +
          "': there are auto, cpu, cpu:portable, cpu:avx2, cpu:avx512vnni, reference";
 }
 
 Result<std::unique_ptr<kernels::Device>> make_device(const std::string& name, int threads) {
   if (name == "reference") return kernels::make_reference_device();
-  const auto path = cpu_path(name);
+  const auto path = cpu_path_of(name);
   if (!path) return error(Errc::kInvalid, check_device_name(name));
   if (!kernels::supported(*path)) {
     return error(Errc::kInvalid,

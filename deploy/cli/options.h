@@ -33,6 +33,8 @@ struct EngineOptions {
 // "cpu:avx512vnni" name one; "reference" is the slow, plain one. An error lists what there is, or
 // says that this processor lacks it.
 Result<std::unique_ptr<kernels::Device>> make_device(const std::string& name, int threads);
+// The CPU path that a device name stands for; none for "reference" or a wrong name.
+std::optional<kernels::CpuPath> cpu_path_of(const std::string& name);
 // The spelling alone; empty if right, else one line.
 std::string check_device_name(const std::string& name);
 

@@ -24,6 +24,8 @@ void write_line(std::string text) {
 
 void say(std::string_view line) { write_line("headrace: " + std::string(line)); }
 
+void mark(std::string_view words) { write_line("@" + std::string(words)); }
+
 int fail(const Status& status) {
   say(status.message.empty() ? std::string(name(status.code)) : status.message);
   return kExitFailed;
@@ -76,8 +78,8 @@ void ProgressBar::show(double share) {
   const std::string percent = std::to_string(hundredths) + " %";
   if (machine_) {
     char text[32];
-    std::snprintf(text, sizeof text, "@load %.2f", hundredths / 100.0);
-    write_line(text);
+    std::snprintf(text, sizeof text, "load %.2f", hundredths / 100.0);
+    mark(text);
   } else if (terminal_) {
     const int full = hundredths * kBarCells / 100;
     const std::string bar =

@@ -21,6 +21,9 @@ void say(std::string_view line);
 int fail(const Status& status);
 int fail_usage(std::string_view what);
 
+// One line on stderr for a supervisor: "@words".
+void mark(std::string_view words);
+
 // One JSON value and a line end on stdout. Bytes that are no UTF-8 become U+FFFD.
 void print_json(const nlohmann::ordered_json& value);
 std::string hex(const Digest& digest);  // 32 hexadecimal digits

@@ -1,0 +1,82 @@
+#include "deploy/cli/loaded_model.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "deploy/cli/machine.h"
+#include "deploy/cli/output.h"
+#include "protocol/codec.h"
+#include "worker/model_file.h"
+
+namespace headrace::cli {
+
+namespace {
+
+constexpr uint64_t kBlockBytesMin = uint64_t{64} << 20;  // small contexts get at least that much
+constexpr uint64_t kBlocksMax = 65'536;
+// Shares of the bar: hashing the file, measuring the machine, packing the weights.
+constexpr double kHashed = 0.1;
+constexpr double kMeasured = 0.4;
+
+}  // namespace
+
+uint32_t choose_blocks(const ModelCard& card, int contexts, uint64_t memory) {
+  const uint64_t one = (card.context + card.block_tokens - 1) / card.block_tokens;
+  const uint64_t wanted = std::max(one * static_cast<uint64_t>(contexts),
+                                   kBlockBytesMin / std::max<uint64_t>(1, card.block_bytes));
+  const uint64_t affordable = memory / 4 / std::max<uint64_t>(1, card.block_bytes);
+  const uint64_t blocks = std::max(one, std::min(wanted, affordable));
+  return static_cast<uint32_t>(std::min(blocks, std::max(one, kBlocksMax)));
+}
+
+worker::WorkerOptions LoadedModel::worker_options(Role role, std::string name) const {
+  worker::WorkerOptions options;
+  options.role = role;
+  options.name = std::move(name);
+  options.device = device;
+  options.pid = static_cast<uint64_t>(getpid());
+  options.limits = limits;
+  options.token_budget = std::min(options.token_budget, engine->rows_max());
+  return options;
+}
+
+Result<LoadedModel> load_model(const std::string& path, const EngineOptions& options, int contexts,
+                               bool machine_progress) {
+  ProgressBar bar("loading " + path, machine_progress);
+  const auto part = [&bar](double from, double to) {
+    return [&bar, from, to](double share) { bar.show(from + (to - from) * share); };
+  };
+  LoadedModel loaded;
+  auto file = worker::ModelFile::open(path, part(0, kHashed));
+  if (!file) return file.error();
+  loaded.file = std::move(*file);
+
+  auto device = make_device(options.device, options.threads);
+  if (!device) return device.error();
+  loaded.device = (*device)->name();
+  double begun = kHashed;
+  if (const auto cpu = cpu_path_of(options.device)) {
+    loaded.limits = machine_limits(state_folder(options.state_dir), *cpu, options.threads,
+                                   kQuickMeasure, part(kHashed, kMeasured));
+    begun = kMeasured;
+  }
+
+  worker::CardOptions card_options;
+  card_options.block_tokens = options.block_tokens;
+  card_options.kv_type = (*device)->kv_type();
+  card_options.quantizes = (*device)->quantizes();
+  const ModelCard card = loaded.file->card(card_options);
+  worker::EngineOptions engine;
+  engine.block_tokens = options.block_tokens;
+  engine.blocks = options.kv_blocks != 0 ? options.kv_blocks
+                                         : choose_blocks(card, contexts, memory_available());
+  engine.load_threads = options.threads;
+  auto made = worker::ModelEngine::create(loaded.file, std::move(*device), engine, part(begun, 1));
+  if (!made) return made.error();
+  loaded.engine = std::move(*made);
+  loaded.tokenizer = std::make_shared<const Bytes>(encode(loaded.file->tokenizer()));
+  return loaded;
+}
+
+}  // namespace headrace::cli

@@ -1,0 +1,36 @@
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "deploy/cli/options.h"
+#include "protocol/link.h"
+#include "protocol/time_model.h"
+#include "worker/model_engine.h"
+#include "worker/options.h"
+
+namespace headrace::cli {
+
+// A model in memory with everything that a worker of it is made of.
+struct LoadedModel {
+  std::shared_ptr<const worker::ModelFile> file;
+  std::unique_ptr<worker::ModelEngine> engine;
+  std::shared_ptr<const Bytes> tokenizer;  // encoded
+  MachineLimits limits;
+  std::string device;  // for people
+
+  const ModelCard& card() const { return engine->card(); }
+  worker::WorkerOptions worker_options(Role role, std::string name) const;
+};
+
+// Opens, checks, measures the machine if that was never done, and loads; the bar shows how far it
+// is. `contexts`: for how many full contexts there shall be KV blocks, unless the options say.
+// Every error is one line.
+Result<LoadedModel> load_model(const std::string& path, const EngineOptions& options, int contexts,
+                               bool machine_progress);
+
+// KV blocks for `contexts` full contexts, or more for models of a small one, but no more than a
+// quarter of the memory that is available; always one full context.
+uint32_t choose_blocks(const ModelCard& card, int contexts, uint64_t memory_available);
+
+}  // namespace headrace::cli

@@ -1,0 +1,83 @@
+#include "deploy/cli/program.h"
+
+#include <signal.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <exception>
+#include <new>
+
+#include "deploy/cli/commands.h"
+#include "deploy/cli/output.h"
+
+namespace headrace::cli {
+
+namespace {
+
+// Every option may come from the environment: --kv-blocks from HEADRACE_KV_BLOCKS.
+void name_environment(CLI::App& command) {
+  for (CLI::Option* option : command.get_options()) {
+    if (option->get_lnames().empty() || option->get_lnames()[0] == "help") continue;
+    std::string variable = "HEADRACE_" + option->get_lnames()[0];
+    for (char& c : variable) {
+      c = c == '-' ? '_' : static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    }
+    option->envname(variable);
+  }
+}
+
+void add_commands(CLI::App& program, Action& action) {
+  add_serve(program, action);
+  add_run(program, action);
+  add_status(program, action);
+  add_inspect(program, action);
+  add_doctor(program, action);
+  add_bench(program, action);
+  add_tokenize(program, action);
+  add_coordinator(program, action);
+  add_worker(program, action);
+  add_version(program, action);
+  program.require_subcommand(1, 1);
+  program.footer(
+      "Exit status: 0 done, 1 failed, 2 wrong usage. 'headrace COMMAND --help' has more.");
+  for (CLI::App* command : program.get_subcommands({})) name_environment(*command);
+}
+
+int usage_error(const CLI::App& program, const CLI::ParseError& problem) {
+  std::string hint = "; 'headrace --help' shows what there is";
+  for (const CLI::App* command : program.get_subcommands()) {
+    hint = "; 'headrace " + command->get_name() + " --help' shows what there is";
+  }
+  return fail_usage(problem.what() + hint);
+}
+
+}  // namespace
+
+int run_program(int argc, char** argv) {
+  // A reader that went away is an error of that write, not our end.
+  signal(SIGPIPE, SIG_IGN);
+  CLI::App program("Headrace: an LLM inference cluster", "headrace");
+  program.set_version_flag("--version", "headrace " HEADRACE_VERSION);
+  Action action;
+  add_commands(program, action);
+  try {
+    program.parse(argc, argv);
+  } catch (const CLI::CallForHelp& asked) {
+    return program.exit(asked);
+  } catch (const CLI::CallForAllHelp& asked) {
+    return program.exit(asked);
+  } catch (const CLI::CallForVersion& asked) {
+    return program.exit(asked);
+  } catch (const CLI::ParseError& problem) {
+    return usage_error(program, problem);
+  }
+  try {
+    return action();
+  } catch (const std::bad_alloc&) {
+    return fail(error(Errc::kOverloaded, "not enough memory"));
+  } catch (const std::exception& failure) {
+    return fail(error(Errc::kInternal, failure.what()));
+  }
+}
+
+}  // namespace headrace::cli

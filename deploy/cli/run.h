@@ -1,0 +1,25 @@
+#pragma once
+
+#include <string>
+
+#include "coordinator/client_port.h"
+#include "deploy/cli/answer.h"
+#include "deploy/cli/options.h"
+
+namespace headrace::cli {
+
+// What `run` was asked for.
+struct RunCommand {
+  std::string connect;  // empty: in this process
+  std::string model;    // when in this process
+  EngineOptions engine;
+  AskOptions ask;
+  bool json = false;
+};
+
+// The whole cluster in this process, over memory. Gives the exit status.
+int run_local(const RunCommand& command, coordinator::Prompt prompt);
+// One request to a cluster that runs elsewhere.
+int run_remote(const RunCommand& command, coordinator::Prompt prompt);
+
+}  // namespace headrace::cli
