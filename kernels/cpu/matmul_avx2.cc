@@ -9,10 +9,13 @@
 //   bytes    |w| times a with w's sign: 128 * 127 * 2 = 32,512, widened at once
 // (|a| <= 127 by the definition of QuantBlock; w may be -128, whose absolute value reads as 128.)
 
-#if defined(__clang__)
-#define HEADRACE_UNROLL _Pragma("unroll")
-#else
+#if !defined(__clang__)
 #define HEADRACE_UNROLL _Pragma("GCC unroll 16")
+#elif __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+// Every access checked and every loop unrolled would take minutes to compile.
+#define HEADRACE_UNROLL _Pragma("clang loop unroll(disable)")
+#else
+#define HEADRACE_UNROLL _Pragma("unroll")
 #endif
 #define HEADRACE_INLINE inline __attribute__((always_inline))
 

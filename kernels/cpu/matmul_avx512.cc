@@ -7,10 +7,13 @@
 // are broadcast from memory, and no sum across lanes ever. A body holds T tokens times V vectors of
 // 16 rows in registers; V > 2 reads several tiles, hence several streams of memory, side by side.
 
-#if defined(__clang__)
-#define HEADRACE_UNROLL _Pragma("unroll")
-#else
+#if !defined(__clang__)
 #define HEADRACE_UNROLL _Pragma("GCC unroll 16")
+#elif __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+// Every access checked and every loop unrolled would take minutes to compile.
+#define HEADRACE_UNROLL _Pragma("clang loop unroll(disable)")
+#else
+#define HEADRACE_UNROLL _Pragma("unroll")
 #endif
 #define HEADRACE_INLINE inline __attribute__((always_inline))
 
