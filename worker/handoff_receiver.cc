@@ -12,7 +12,10 @@
 namespace headrace::worker {
 namespace {
 
-Status wrong(const std::string& what) { return error(Errc::kInvalid, what); }
+// Not kInvalid: the request is good, the channel is not, so it may be tried again elsewhere.
+Status wrong(const std::string& what) {
+  return error(Errc::kDisconnected, "what came over the KV channel is wrong: " + what);
+}
 
 std::string versus(uint64_t got, uint64_t wanted) {
   return std::to_string(got) + ", expected " + std::to_string(wanted);
@@ -71,9 +74,10 @@ void HandoffReceiver::sweep() {
         refuse(c, error(Errc::kDeadline, "no hello in time"));
       }
     } else if (now - c->heard >= options_.silence) {
-      end(c, error(Errc::kDisconnected, "the prefill worker has gone silent"));
+      end(c, error(Errc::kDisconnected, "the prefill worker has gone silent on the KV channel"));
     } else if (now - c->progress >= options_.progress) {
-      end(c, error(Errc::kDeadline, "no KV came for too long"));
+      end(c, error(Errc::kDeadline, "no KV came over the channel for " +
+                                        std::to_string(options_.progress / 1s) + " s"));
     } else if (now - c->spoke >= options_.alive_every) {
       send(*c, handoff::Alive{});
     }
@@ -100,7 +104,8 @@ void HandoffReceiver::on_accept(std::unique_ptr<Link> link) {
       [weak_self, weak](const Status& why) {
         const auto self = weak_self.lock();
         const auto c = weak.lock();
-        if (self && c) (*self)->end(c, error(Errc::kDisconnected, "closed: " + why.message));
+        if (self && c)
+          (*self)->end(c, error(Errc::kDisconnected, "the KV channel closed: " + why.message));
       });
 }
 
@@ -108,7 +113,7 @@ void HandoffReceiver::on_frame(const ChannelPtr& channel, const Bytes& bytes) {
   if (!channel->link) return;  // it has ended
   channel->heard = strand_->now();
   const auto frame = decode_handoff(bytes);
-  if (!frame) return end(channel, frame.error());
+  if (!frame) return end(channel, wrong(frame.error().message));
   if (!channel->transfer) {
     if (const auto* hello = std::get_if<handoff::Hello>(&*frame)) return on_hello(channel, *hello);
     return refuse(channel, wrong("the first frame is not hello"));
@@ -195,7 +200,9 @@ Status HandoffReceiver::on(Channel& channel, const ReceiveGrant& grant,
   const uint32_t count = channel.block - channel.chunk_first;
   if (count == 0) return wrong("an empty chunk");
   if (end.first != channel.chunk_first || end.count != count) {
-    return wrong("a chunk of blocks " + versus(end.count, count));
+    return wrong("end of a chunk of " + std::to_string(end.count) + " blocks from " +
+                 std::to_string(end.first) + ", expected " + std::to_string(count) + " from " +
+                 std::to_string(channel.chunk_first));
   }
   if (end.crc != channel.crc) {
     return wrong("CRC of chunk " + std::to_string(end.chunk) + " is wrong");
@@ -248,7 +255,6 @@ void HandoffReceiver::end(const ChannelPtr& channel, Status status) {
   drop(channel);
   if (!status.ok()) {
     ++rejected_;
-    status.message = "KV channel: " + status.message;
   }
   host_.ended(transfer, std::move(status));
 }

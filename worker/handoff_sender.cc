@@ -179,6 +179,8 @@ void HandoffSender::end(Status status) {
 }
 
 Status HandoffSender::failure(Errc code, const std::string& what) const {
+  // Not kInvalid: the request is good, the channel is not, so it may be tried again elsewhere.
+  if (code == Errc::kInvalid) code = Errc::kDisconnected;
   return error(code, "KV channel to " + to_string(job_.grant.endpoint) + ": " + what);
 }
 

@@ -121,15 +121,13 @@ Bytes write(const handoff::Verdict& v) {
   return w.take();
 }
 
-Result<handoff::Frame> malformed(const char* what) {
-  return error(Errc::kInvalid, std::string("KV channel: ") + what);
-}
+Result<handoff::Frame> malformed(const char* what) { return error(Errc::kInvalid, what); }
 
 Result<handoff::Frame> read_hello(Reader& r) {
   if (r.get<uint32_t>() != kHandoffMagic) return malformed("the magic number of hello is wrong");
   if (const auto version = r.get<uint32_t>(); version != kHandoffVersion) {
-    return error(Errc::kInvalid, "KV channel: version " + std::to_string(version) +
-                                     ", this worker speaks " + std::to_string(kHandoffVersion));
+    return error(Errc::kInvalid, "version " + std::to_string(version) + ", this worker speaks " +
+                                     std::to_string(kHandoffVersion));
   }
   handoff::Hello h;
   h.transfer = r.get<TransferId>();

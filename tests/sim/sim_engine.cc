@@ -1,5 +1,7 @@
 #include "tests/sim/sim_engine.h"
 
+#include <xxhash.h>
+
 #include <cstring>
 #include <utility>
 
@@ -32,12 +34,16 @@ struct SimEngine::Slot {
   uint32_t place = 0;  // position + 1; 0: never written
 };
 
+Bytes sim_tokenizer() { return Bytes(100, std::byte{7}); }
+
 ModelCard sim_card(const SimEngineOptions& options) {
   ModelCard card;
   card.name = "hash";
   card.architecture = "sim";
   card.weights = {1, options.vocab};
-  card.tokenizer = {2, options.vocab};
+  const Bytes tokenizer = sim_tokenizer();
+  const XXH128_hash_t digest = XXH3_128bits(tokenizer.data(), tokenizer.size());
+  card.tokenizer = {digest.high64, digest.low64};
   card.layers = 1;
   card.dim = 1;
   card.ffn = 1;

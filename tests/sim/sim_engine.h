@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "protocol/link.h"
 #include "protocol/strand.h"
 #include "worker/engine.h"
 
@@ -21,6 +22,8 @@ struct SimEngineOptions {
   Duration step_row = 20us;
 };
 
+// What stands for the encoded TokenizerData; the card names its digest.
+Bytes sim_tokenizer();
 ModelCard sim_card(const SimEngineOptions& options);
 
 // The answer that an undisturbed engine gives: what every test compares with.
