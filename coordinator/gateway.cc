@@ -1,0 +1,174 @@
+#include "coordinator/gateway.h"
+
+#include <capnp/rpc-twoparty.h>
+#include <kj/debug.h>
+
+#include <future>
+#include <map>
+#include <utility>
+
+#include "coordinator/gateway_session.h"
+#include "protocol/api_words.h"
+#include "protocol/guarded_stream.h"
+#include "protocol/kj_strand.h"
+
+namespace headrace::coordinator {
+namespace {
+
+constexpr Duration kListenWithin = 5s;  // for the name to listen on
+constexpr Duration kDrainStep = 20ms;
+constexpr Duration kAcceptPause = 100ms;  // after an error such as "too many open files"
+constexpr size_t kFlowWords = 4u << 20;   // of a connection's calls that run
+
+capnp::ReaderOptions reader_options() {
+  capnp::ReaderOptions options;
+  options.traversalLimitInWords = 4 * Gateway::kFrameBytesMax / sizeof(capnp::word);
+  options.nestingLimit = 32;
+  return options;
+}
+
+// From accept to disconnect. Members in order of need: destroyed in reverse.
+struct Connection {
+  Connection(kj::Own<kj::AsyncIoStream> s, GatewayCore& core)
+      : stream(kj::mv(s)),
+        guarded(*stream, core.timer, GuardLimits{.bytes_max = Gateway::kFrameBytesMax}),
+        network(guarded, capnp::rpc::twoparty::Side::SERVER, reader_options()),
+        rpc(capnp::makeRpcServer(network, api::Headrace::Client(make_session(core)))) {
+    rpc.setFlowLimit(kFlowWords);
+  }
+  kj::Own<kj::AsyncIoStream> stream;
+  GuardedStream guarded;
+  capnp::TwoPartyVatNetwork network;
+  capnp::RpcSystem<capnp::rpc::twoparty::VatId> rpc;
+  kj::Promise<void> gone = nullptr;
+};
+
+}  // namespace
+
+// All but `thread_` lives on the KJ thread.
+class Gateway::Door {
+ public:
+  Door(GatewayOptions options, Ref<Dispatcher> dispatcher, Random& random)
+      : options_(std::move(options)), dispatcher_(std::move(dispatcher)), random_(random) {}
+
+  Result<Endpoint> open();
+  void stop();
+
+ private:
+  void listening(kj::Own<kj::ConnectionReceiver> receiver);
+  kj::Promise<void> accept_next();
+  void take(kj::Own<kj::AsyncIoStream> stream);
+  void drain(Instant until, std::shared_ptr<std::promise<void>> done);
+  kj::Timer& timer() { return thread_.io().provider->getTimer(); }
+
+  GatewayOptions options_;
+  Ref<Dispatcher> dispatcher_;
+  Random& random_;
+
+  std::unique_ptr<GatewayCore> core_;
+  kj::Own<kj::ConnectionReceiver> receiver_;
+  kj::Promise<void> accepting_ = nullptr;
+  std::map<uint64_t, std::unique_ptr<Connection>> connections_;
+  uint64_t next_ = 1;
+  Timer drain_timer_;
+  bool stopped_ = false;
+  KjThread thread_;
+};
+
+Result<Endpoint> Gateway::Door::open() {
+  auto outcome = std::make_shared<std::promise<Result<Endpoint>>>();
+  auto future = outcome->get_future();
+  thread_.run([&] {
+    core_ =
+        std::make_unique<GatewayCore>(GatewayCore{thread_.strand(), timer(), dispatcher_, random_});
+    const std::string where = to_string(options_.listen);
+    auto& network = thread_.io().provider->getNetwork();
+    auto listening_now =
+        network.parseAddress(kj_address(options_.listen))
+            .then([this, outcome](kj::Own<kj::NetworkAddress> address) {
+              listening(address->listen());
+              outcome->set_value(
+                  Endpoint{options_.listen.host, static_cast<uint16_t>(receiver_->getPort())});
+            });
+    accepting_ = timer()
+                     .timeoutAfter(kListenWithin.count() * kj::NANOSECONDS, kj::mv(listening_now))
+                     .then([this]() { return accept_next(); })
+                     .eagerlyEvaluate([this, outcome, where](kj::Exception&& e) {
+                       if (receiver_.get()) {
+                         KJ_LOG(ERROR, "accepting ended", e);
+                         return;
+                       }
+                       const std::string why(e.getDescription().cStr());
+                       const bool taken = why.find("in use") != std::string::npos;
+                       outcome->set_value(error(Errc::kUnavailable,
+                                                taken ? where + " is in use by another program"
+                                                      : "cannot listen on " + where + ": " + why));
+                     });
+  });
+  return future.get();
+}
+
+void Gateway::Door::listening(kj::Own<kj::ConnectionReceiver> receiver) {
+  receiver_ = kj::mv(receiver);
+}
+
+kj::Promise<void> Gateway::Door::accept_next() {
+  return receiver_->accept()
+      .then(
+          [this](kj::Own<kj::AsyncIoStream> stream) -> kj::Promise<void> {
+            take(kj::mv(stream));
+            return kj::READY_NOW;
+          },
+          [this](kj::Exception&&) -> kj::Promise<void> {
+            return timer().afterDelay(kAcceptPause.count() * kj::NANOSECONDS);
+          })
+      .then([this]() { return accept_next(); });
+}
+
+void Gateway::Door::take(kj::Own<kj::AsyncIoStream> stream) {
+  if (connections_.size() >= kConnectionsMax) return;  // its end closes it
+  const uint64_t id = next_++;
+  auto connection = std::make_unique<Connection>(kj::mv(stream), *core_);
+  // Ends by posting: a promise must not be destroyed by its own continuation.
+  const auto end = [this, id] { thread_.strand()->post([this, id] { connections_.erase(id); }); };
+  connection->gone = connection->network.onDisconnect()
+                         .then([end] { end(); }, [end](kj::Exception&&) { end(); })
+                         .eagerlyEvaluate(nullptr);
+  connections_.emplace(id, std::move(connection));
+}
+
+void Gateway::Door::drain(Instant until, std::shared_ptr<std::promise<void>> done) {
+  if (core_->open_streams == 0 || thread_.strand()->now() >= until) return done->set_value();
+  drain_timer_ = thread_.strand()->after(kDrainStep, [this, until, done] { drain(until, done); });
+}
+
+void Gateway::Door::stop() {
+  if (std::exchange(stopped_, true)) return;
+  auto drained = std::make_shared<std::promise<void>>();
+  thread_.strand()->post([this, drained] {
+    accepting_ = nullptr;
+    receiver_ = nullptr;
+    drain(thread_.strand()->now() + options_.drain, drained);
+  });
+  drained->get_future().wait();
+  thread_.stop([this] {
+    drain_timer_ = {};
+    connections_.clear();
+  });
+}
+
+Result<std::unique_ptr<Gateway>> Gateway::start(GatewayOptions options, Ref<Dispatcher> dispatcher,
+                                                Random& random) {
+  auto door = std::make_unique<Door>(std::move(options), std::move(dispatcher), random);
+  Result<Endpoint> endpoint = door->open();
+  std::unique_ptr<Gateway> gateway(new Gateway(std::move(door)));
+  if (!endpoint) return endpoint.error();
+  gateway->endpoint_ = *endpoint;
+  return gateway;
+}
+
+Gateway::Gateway(std::unique_ptr<Door> door) : door_(std::move(door)) {}
+Gateway::~Gateway() { stop(); }
+void Gateway::stop() { door_->stop(); }
+
+}  // namespace headrace::coordinator
