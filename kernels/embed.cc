@@ -1,3 +1,4 @@
+#include "kernels/check.h"
 #include "kernels/cpu/bodies.h"
 #include "kernels/ops.h"
 
@@ -27,7 +28,10 @@ namespace {
 void embed(const Embed& op, ThreadPool& pool) {
   constexpr int64_t kGrain = 8;  // rows; fewer are not worth waking a thread for
   auto f = [&op](int64_t begin, int64_t end, int) {
-    for (int64_t r = begin; r < end; r++) unpack_row(op.table, op.ids[r], op.y + r * op.table.cols);
+    for (int64_t r = begin; r < end; r++) {
+      KERNELS_CHECK(op.ids[r] >= 0 && op.ids[r] < op.table.rows);
+      unpack_row(op.table, op.ids[r], op.y + r * op.table.cols);
+    }
   };
   parallel_for(pool, op.rows, kGrain, f);
 }
