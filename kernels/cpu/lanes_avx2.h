@@ -129,7 +129,7 @@ LANES_FN int32_t reduce_max(Ints x) {
 }
 
 LANES_FN float square_root(float x) { return _mm_cvtss_f32(_mm_sqrt_ss(_mm_set_ss(x))); }
-LANES_FN void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T0); }
+LANES_FN void prefetch(const void* p) { _mm_prefetch(static_cast<const char*>(p), _MM_HINT_T1); }
 
 }  // namespace
 }  // namespace headrace::kernels
