@@ -33,7 +33,7 @@ void BpeMerges::propose(Scratch& scratch, uint32_t at) const {
   if (symbol.next == kNone) return;
   const Token right = scratch.symbols[symbol.next].id;
   const Merge* merge = find(symbol.id, right);
-  if (merge) scratch.heap.push_back({merge->rank, at, symbol.id, right});
+  if (merge) scratch.heap.push_back({merge->rank, at, symbol.id, right, merge->result});
 }
 
 void BpeMerges::apply(std::span<const Token> word, Scratch& scratch,
@@ -63,7 +63,7 @@ void BpeMerges::apply(std::span<const Token> word, Scratch& scratch,
     if (left.id != best.left || left.next == kNone) continue;
     auto& right = symbols[left.next];
     if (right.id != best.right) continue;
-    left.id = find(best.left, best.right)->result;
+    left.id = best.result;
     right.id = -1;  // no candidate names it again
     left.next = right.next;
     if (left.next != kNone) symbols[left.next].previous = best.at;

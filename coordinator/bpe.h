@@ -31,6 +31,7 @@ class BpeMerges {
       uint32_t at;  // of the left symbol
       Token left;
       Token right;
+      Token result;
     };
     std::vector<Symbol> symbols;
     std::vector<Candidate> heap;

@@ -103,19 +103,20 @@ TEST_CASE("nesting is limited, in depth and in length of a chain") {
   };
   CHECK(nested(20, "(", ")") == "1");
   CHECK(nested(20, "", "+1") == "21");
-  for (const auto& [open, close] : {std::pair{"(", ")"},
-                                    {"[", "]"},
-                                    {"not ", ""},
-                                    {"", "+1"},
-                                    {"", "~1"},
-                                    {"", "|string"},
-                                    {"", " or 0"},
-                                    {"", "[0]"},
-                                    {"{'a':", "}"},
-                                    {"0 if 0 else ", ""},
-                                    {"- ", ""}}) {
-    INFO(open << " " << close);
-    CHECK(nested(20000, open, close).find(std::to_string(kTemplateDepthMax)) != std::string::npos);
+  for (const auto& brackets : {std::pair{"(", ")"},
+                               {"[", "]"},
+                               {"not ", ""},
+                               {"", "+1"},
+                               {"", "~1"},
+                               {"", "|string"},
+                               {"", " or 0"},
+                               {"", "[0]"},
+                               {"{'a':", "}"},
+                               {"0 if 0 else ", ""},
+                               {"- ", ""}}) {
+    INFO(brackets.first << " " << brackets.second);
+    CHECK(nested(20000, brackets.first, brackets.second).find(std::to_string(kTemplateDepthMax)) !=
+          std::string::npos);
   }
   std::string items = "[";
   for (int i = 0; i < 2000; ++i) items += "1,";
