@@ -112,7 +112,7 @@ def expected(variant, rows):
                    "$": "~", "[": "END]"},
         "greedy_ids": {"A": list(range(66, 91)) + [END], "!": [*EMOJI.encode(), 46, END],
                        "?": [*SHI.encode(), 46, END], "@": [0xE2, 0x82, END], "#": [0xFF, 44, END],
-                       "$": [257, 126, END], "[": [260, 93, END], "%": [117], "x": [46, END],
+                       "$": [257, 126, END], "[": [260, 93, END], "%": [117], "&": [46, END],
                        "(": [49, 40, 49, 40], "Y": [90, END], "z": [97, 98], "0": [48, 48, 48]},
         "after_open_bracket": CHOICES,
         "prompt_tokens": {"raw hi": 3 if variant == "bos" else 2,

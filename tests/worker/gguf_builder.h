@@ -129,6 +129,12 @@ class TempFile {
     std::ofstream out(path_, std::ios::binary | std::ios::trunc);
     out.write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   }
+  // Changes one byte in place.
+  void patch(size_t at, char value) {
+    std::fstream out(path_, std::ios::binary | std::ios::in | std::ios::out);
+    out.seekp(static_cast<std::streamoff>(at));
+    out.put(value);
+  }
   std::string path() const { return path_.string(); }
 
  private:

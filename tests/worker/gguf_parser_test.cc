@@ -82,11 +82,9 @@ TEST_CASE("a file with any byte changed loads or is refused") {
   const std::string bytes = GgufBuilder().bytes();
   TempFile file(bytes);
   int refused = 0;
-  for (size_t at = 0; at < 2600; at++)
+  for (size_t at = 0; at < 2600; at++) {
     for (const char value : {'\0', '\x7f', '\xff'}) {
-      std::string changed = bytes;
-      changed[at] = value;
-      file.write(changed);
+      file.patch(at, value);
       const auto gguf = GgufFile::open(file.path());
       if (!gguf) {
         refused++;
@@ -95,6 +93,8 @@ TEST_CASE("a file with any byte changed loads or is refused") {
       }
       for (const GgufTensor& t : gguf->tensors()) CHECK(t.offset + t.bytes <= gguf->file().size());
     }
+    file.patch(at, bytes[at]);
+  }
   CHECK(refused > 1000);
 }
 

@@ -34,9 +34,9 @@ void check_rows(const ModelFile& model, const std::string& tensor, const kernels
 }
 
 TEST_CASE("matrices that share an input become one, row for row") {
-  for (const char* name : {"base", "f16", "bf16", "q8_0", "q4_0", "q4_1"}) {
+  for (const std::string name : {"base", "f16", "bf16", "q8_0", "q4_0", "q4_1"}) {
     CAPTURE(name);
-    const auto model = open_model(test_model("tiny/" + std::string(name) + ".gguf"));
+    const auto model = open_model(test_model("tiny/" + name + ".gguf"));
     const Weights w = load(*model);
     REQUIRE(w.layers.size() == 2);
     const LayerWeights& l = w.layers[1];

@@ -1,0 +1,21 @@
+# Runs two programs that differ in the size of an attention slice: each has to print the same twice,
+# and the two have to disagree in their logits.
+function(digests program result)
+  execute_process(COMMAND ${program} OUTPUT_VARIABLE first COMMAND_ERROR_IS_FATAL ANY)
+  execute_process(COMMAND ${program} OUTPUT_VARIABLE second COMMAND_ERROR_IS_FATAL ANY)
+  if(NOT first STREQUAL second)
+    message(FATAL_ERROR "${program} does not repeat itself:\n${first}${second}")
+  endif()
+  message(STATUS "${first}")
+  string(REGEX MATCH "logits [0-9a-f]+" logits "${first}")
+  if(NOT logits)
+    message(FATAL_ERROR "${program} printed no digest")
+  endif()
+  set(${result} ${logits} PARENT_SCOPE)
+endfunction()
+
+digests(${ONE} one)
+digests(${OTHER} other)
+if(one STREQUAL other)
+  message(FATAL_ERROR "another slice size gives the same bits: the comparison is blind")
+endif()
