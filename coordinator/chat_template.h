@@ -27,9 +27,14 @@ struct ChatInput {
 
 struct TemplateProgram;
 
-// A model's chat template: the part of Jinja (as transformers sets it up: trim_blocks and
-// lstrip_blocks on) that such templates use. README.md of this folder lists it. Immutable; may be
-// used from many threads at once; a value.
+// A model's chat template: the part of Jinja that such templates use, set up as transformers does
+// (trim_blocks and lstrip_blocks on; `tools` and `documents` are none). Immutable; may be used from
+// many threads at once; a value.
+//
+// Known: {{ }}, {# #}, if/elif/else, for (several names, `if`, else, the loop variable), set (also
+// of a namespace's member), white-space signs; literals, lists, dictionaries, [ ], slices, members;
+// + - * / // % ~, comparisons, in, and/or/not, inline if; the filters, tests, methods and functions
+// of the table in template_functions.cc. Not known: macros, block set, include, raw, break, tuples.
 //
 // Every character carries who wrote it through all operations: literals, bos and eos are the
 // template's, message contents the user's. Roles count as the template's if they are one of
