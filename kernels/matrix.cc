@@ -97,22 +97,24 @@ void unpack_unit(WeightType type, const std::byte* unit, int r, float* out) {
     return;
   }
   const float scale = half_to_float(get<uint16_t>(unit + scale_at(r)));
-  if (type == WeightType::kW8) {
-    for (int k = 0; k < kGroup; k++) {
-      const auto q = get<uint8_t>(unit + dword_at(kLine, kByteLines, r, k / 4) + k % 4);
-      out[k] = scale * static_cast<float>(static_cast<int>(q) - 128);
-    }
+  const bool bytes = type == WeightType::kW8;
+  const bool minimum = type == WeightType::kW4Min;
+  const size_t first = minimum ? 2 * kLine : kLine;
+  const int lines = bytes ? kByteLines : kNibbleLines;
+  uint8_t q[kGroup];
+  for (int j = 0; j < lines; j++) std::memcpy(q + 4 * j, unit + dword_at(first, lines, r, j), 4);
+  if (bytes) {
+    for (int k = 0; k < kGroup; k++) out[k] = scale * static_cast<float>(int{q[k]} - 128);
     return;
   }
-  const bool minimum = type == WeightType::kW4Min;
+  // The products are exact: 11 bits of scale times 4 bits.
   const float offset = minimum ? half_to_float(get<uint16_t>(unit + minimum_at(r))) : 0.0f;
-  const size_t first = minimum ? 2 * kLine : kLine;
-  for (int k = 0; k < kGroup; k++) {
-    const auto two = get<uint8_t>(unit + dword_at(first, kNibbleLines, r, k % 16 / 4) + k % 4);
-    const int q = k < 16 ? two & 15 : two >> 4;
-    // The product is exact: 11 bits of scale times 4 bits.
-    out[k] = minimum ? scale * static_cast<float>(q) + offset : scale * static_cast<float>(q - 8);
+  const int zero = minimum ? 0 : 8;
+  for (int k = 0; k < kGroup / 2; k++) {
+    out[k] = scale * static_cast<float>((q[k] & 15) - zero);
+    out[kGroup / 2 + k] = scale * static_cast<float>((q[k] >> 4) - zero);
   }
+  for (int k = 0; minimum && k < kGroup; k++) out[k] += offset;
 }
 
 bool finite16(SourceType type, uint16_t h) {
