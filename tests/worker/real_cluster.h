@@ -1,0 +1,221 @@
+#pragma once
+
+#include <xxhash.h>
+
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "coordinator/coordinator_node.h"
+#include "protocol/asio_runtime.h"
+#include "protocol/codec.h"
+#include "protocol/local_network.h"
+#include "worker/model_engine.h"
+#include "worker/worker_node.h"
+
+namespace headrace::worker {
+
+// An engine that notes the digest of the logits behind each sampled token, by (seed, index).
+class RecordingEngine final : public Engine {
+ public:
+  using Log = std::map<std::pair<uint64_t, uint32_t>, Digest>;
+
+  explicit RecordingEngine(std::unique_ptr<ModelEngine> inner) : inner_(std::move(inner)) {}
+  const ModelCard& card() const override { return inner_->card(); }
+  uint32_t blocks() const override { return inner_->blocks(); }
+  uint32_t rows_max() const override { return inner_->rows_max(); }
+  std::span<std::byte> block(BlockId id) override { return inner_->block(id); }
+  void run(Step step, std::function<void(StepDone)> done) override {
+    keys_.clear();
+    for (const auto& s : step.sequences) keys_.emplace_back(s.sampling.seed, s.index);
+    inner_->run(std::move(step), [this, d = std::move(done)](StepDone result) {
+      for (size_t i = 0; i < keys_.size(); ++i) {
+        const auto& logits = inner_->last_logits().at(i);
+        if (logits.empty()) continue;
+        const XXH128_hash_t h = XXH3_128bits(logits.data(), logits.size() * sizeof(float));
+        log_[keys_[i]] = {h.high64, h.low64};
+      }
+      d(std::move(result));
+    });
+  }
+  const Log& log() const { return log_; }  // once nothing runs any more
+
+ private:
+  std::unique_ptr<ModelEngine> inner_;
+  std::vector<std::pair<uint64_t, uint32_t>> keys_;
+  Log log_;
+};
+
+// Waits on the test's own thread for one answer.
+class WaitingClient final : public coordinator::ClientPort {
+ public:
+  void on(coordinator::Chunk chunk) override {
+    std::lock_guard lock(mutex_);
+    ids.insert(ids.end(), chunk.ids.begin(), chunk.ids.end());
+    dispatcher.tell(coordinator::Acknowledge{request, static_cast<uint32_t>(ids.size())});
+  }
+  void on(coordinator::Ended e) override {
+    std::lock_guard lock(mutex_);
+    ended = std::move(e);
+    over_ = true;
+    changed_.notify_all();
+  }
+  bool wait() {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::seconds(120), [this] { return over_; });
+  }
+
+  RequestId request;
+  Ref<coordinator::Dispatcher> dispatcher;
+  std::vector<Token> ids;
+  coordinator::Ended ended;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool over_ = false;
+};
+
+struct RealOptions {
+  uint32_t prefill = 0;
+  uint32_t decode = 0;
+  uint32_t both = 0;
+  bool tcp = false;
+  uint32_t token_budget = 512;
+  size_t batch = 1;  // requests asked at a time
+  kernels::CpuPath path = kernels::best_cpu_path();
+};
+
+struct RealRequest {
+  std::vector<Token> prompt;
+  uint32_t max_tokens = 0;
+  Sampling sampling;
+};
+
+struct RealAnswer {
+  std::vector<Token> ids;
+  Digest kv;
+  Finish finish = Finish::kNone;
+  Status status;
+  bool remote = false;
+};
+
+// Coordinator, workers and a real model in one process, on real threads, over memory or TCP.
+class RealCluster {
+ public:
+  RealCluster(std::shared_ptr<const ModelFile> file, const RealOptions& options)
+      : file_(std::move(file)), options_(options), tcp_(runtime_) {
+    const auto tokenizer = std::make_shared<const Bytes>(encode(file_->tokenizer()));
+    coordinator::CoordinatorOptions c;
+    c.dispatcher.pd =
+        options.prefill > 0 ? coordinator::PdMode::kAlways : coordinator::PdMode::kNever;
+    coordinator_ = coordinator::CoordinatorNode::start(runtime_.make_strand(), network(), random_,
+                                                       std::move(c))
+                       .value();
+    add(options.prefill, Role::kPrefill, tokenizer);
+    add(options.decode, Role::kDecode, tokenizer);
+    add(options.both, Role::kBoth, tokenizer);
+    std::unique_lock lock(mutex_);
+    all_joined_ = changed_.wait_for(lock, std::chrono::seconds(60),
+                                    [this] { return joined_ == nodes_.size(); });
+  }
+  ~RealCluster() { stop(); }
+
+  bool all_joined() const { return all_joined_; }
+
+  std::vector<RealAnswer> ask(const std::vector<RealRequest>& requests) {
+    std::vector<RealAnswer> answers;
+    for (size_t from = 0; from < requests.size(); from += options_.batch) {
+      std::vector<std::shared_ptr<WaitingClient>> clients;
+      for (size_t i = from; i < std::min(from + options_.batch, requests.size()); ++i) {
+        clients.push_back(submit(requests[i]));
+      }
+      for (const auto& client : clients) {
+        if (!client->wait()) return {};
+        answers.push_back({client->ids, client->ended.kv, client->ended.finish,
+                           client->ended.status, client->ended.remote_prefill});
+      }
+    }
+    return answers;
+  }
+
+  // Ends it; then the logits of all workers together.
+  RecordingEngine::Log logits() {
+    stop();
+    RecordingEngine::Log all;
+    for (const auto& engine : engines_) all.insert(engine->log().begin(), engine->log().end());
+    return all;
+  }
+
+ private:
+  Network& network() { return options_.tcp ? static_cast<Network&>(tcp_) : local_; }
+
+  void add(uint32_t n, Role role, const std::shared_ptr<const Bytes>& tokenizer) {
+    for (uint32_t i = 0; i < n; ++i) {
+      EngineOptions e;
+      e.block_tokens = 16;
+      e.blocks = 420;
+      e.keep_logits = true;
+      auto engine = ModelEngine::create(file_, kernels::make_cpu_device(options_.path, 1), e);
+      engines_.push_back(std::make_unique<RecordingEngine>(std::move(engine).value()));
+      WorkerOptions o;
+      o.name = std::string(name(role)) + "-" + std::to_string(i);
+      o.role = role;
+      o.token_budget = options_.token_budget;
+      MeshEvents events;
+      events.joined = [this](WorkerId) {
+        std::lock_guard lock(mutex_);
+        ++joined_;
+        changed_.notify_all();
+      };
+      nodes_.push_back(std::make_unique<WorkerNode>(runtime_.make_strand(), network(), random_,
+                                                    *engines_.back(), o, tokenizer,
+                                                    coordinator_->mesh(), events));
+      nodes_.back()->start();
+    }
+  }
+
+  std::shared_ptr<WaitingClient> submit(const RealRequest& request) {
+    auto client = std::make_shared<WaitingClient>();
+    client->request = random_.mint<RequestId>();
+    client->dispatcher = coordinator_->dispatcher();
+    coordinator::Submit s;
+    s.request = client->request;
+    s.prompt = request.prompt;
+    s.seed = request.sampling.seed;
+    s.sampling = request.sampling;
+    s.max_tokens = request.max_tokens;
+    s.kv_digest = true;
+    s.deadline = 100s;
+    s.client = Ref<coordinator::ClientPort>(client_strand_, client);
+    coordinator_->dispatcher().tell(std::move(s));
+    return client;
+  }
+
+  void stop() {
+    nodes_.clear();
+    coordinator_ = nullptr;
+    runtime_.stop();
+  }
+
+  std::shared_ptr<const ModelFile> file_;
+  RealOptions options_;
+  OsRandom random_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  size_t joined_ = 0;
+  bool all_joined_ = false;
+  std::vector<std::unique_ptr<RecordingEngine>> engines_;
+  AsioRuntime runtime_{2};
+  LocalNetwork local_;
+  AsioNetwork tcp_;
+  std::shared_ptr<Strand> client_strand_ = runtime_.make_strand();
+  std::unique_ptr<coordinator::CoordinatorNode> coordinator_;
+  std::vector<std::unique_ptr<WorkerNode>> nodes_;
+};
+
+}  // namespace headrace::worker
