@@ -105,7 +105,6 @@ class Cluster {
     CHECK(node.has_value());
     coordinator_ = std::move(*node);
     process.own(coordinator_);
-    clients_process_ = &process;
     clients_strand_ = process.make_strand();
   }
 
@@ -270,7 +269,6 @@ class Cluster {
   ClusterReport report_;
   SimWorld world_;
   std::shared_ptr<coordinator::CoordinatorNode> coordinator_;
-  SimProcess* clients_process_ = nullptr;
   std::shared_ptr<Strand> clients_strand_;
   std::vector<std::shared_ptr<Client>> clients_;
   std::vector<Slot> slots_;
