@@ -52,9 +52,11 @@ void Dispatcher::serve_model(const ModelCard& card) {
     std::vector<Record*> foreign;
     for (const auto& [id, record] : requests_)
       if (record->tokenized && record->phase != Phase::kDraining) foreign.push_back(record.get());
+    placing_ = true;  // nothing of the old model may go to the new workers meanwhile
     for (Record* record : foreign)
       finish(*record, Finish::kError,
              error(Errc::kUnavailable, "the cluster now serves another model: " + card.name));
+    placing_ = false;
   }
   served_ = card;
   if (text_digest_ == card.tokenizer) return;
@@ -226,7 +228,7 @@ Status Dispatcher::queue_overdue(const Record& record, Instant now) const {
 // No step has ended for too long, though there was something to do since `since`.
 bool Dispatcher::stuck(WorkerId id, Instant since, Instant now) const {
   const WorkerRecord* worker = registry_.find(id);
-  return worker && now - std::max(since, worker->progressed) > kProgressWithin;
+  return worker && now - std::max(since, worker->progressed) > step_patience(*worker);
 }
 
 Status Dispatcher::overdue(const Record& record, Instant now, std::vector<WorkerId>& culprits) {
@@ -254,7 +256,7 @@ Status Dispatcher::overdue(const Record& record, Instant now, std::vector<Worker
     return {};
   worker.stalled = has_work;
   culprits = {busy};
-  return late(title(busy), "made no progress", kProgressWithin);
+  return late(title(busy), "made no progress", step_patience(worker));
 }
 
 // Workers keep the leases of the transfers that are named.

@@ -43,7 +43,11 @@ inline constexpr Duration kSweepEvery = 100ms;
 
 // One attempt.
 inline constexpr Duration kGrantWithin = 500ms * kSlowdown;
-inline constexpr Duration kProgressWithin = 5s * kSlowdown;    // a step has to end
+// A step has to end: at least, and for workers whose speed is not known (step_patience).
+inline constexpr Duration kProgressWithin = 5s * kSlowdown;
+inline constexpr Duration kProgressWithinMax = 35s * kSlowdown;
+inline constexpr uint64_t kStepTokens = 512;  // of the longest step that is expected
+inline constexpr int kStepFactor = 8;         // over its predicted time
 inline constexpr Duration kStreamingWithin = 30s * kSlowdown;  // steps over, blocks on their way
 inline constexpr Duration kOwnedWithin = 5s * kSlowdown;       // PrefillDone to Owned
 inline constexpr Duration kBackoffMin = 50ms;                  // after a refusal or a failure

@@ -70,6 +70,18 @@ Status compare_cards(const ModelCard& ours, const ModelCard& theirs) {
                                    " but describe its geometry differently: run equal versions");
 }
 
+Duration step_patience(const WorkerRecord& worker) {
+  const ModelCard& card = worker.hello.card;
+  const MachineLimits& limits = worker.hello.limits;
+  const double peak =
+      card.cost.quantized ? limits.int8_ops_per_second : limits.f32_flops_per_second;
+  // The reference device is slower than any limit of the machine says.
+  if (peak <= 0 || card.numerics.rfind("reference", 0) == 0) return kProgressWithinMax;
+  const TimeModel model{limits, card.cost, worker.beat.correction};
+  const Duration step = std::min(predict_prefill(model, kStepTokens, 0), kProgressWithinMax);
+  return std::clamp<Duration>(step * kStepFactor, kProgressWithin, kProgressWithinMax);
+}
+
 Status Registry::admit(WorkerId id, const to_coordinator::Register& hello, Instant now) {
   if (workers_.size() >= kWorkersMax)
     return error(Errc::kOverloaded,

@@ -72,6 +72,10 @@ class Registry {
   std::optional<ModelCard> card_;
 };
 
+// How long this worker may go without ending a step before it counts as stuck: several times what
+// a long step is predicted to take there, within [kProgressWithin, kProgressWithinMax].
+Duration step_patience(const WorkerRecord& worker);
+
 // Why a worker of `theirs` cannot join a cluster of `ours`; ok when the cards are equal.
 Status compare_cards(const ModelCard& ours, const ModelCard& theirs);
 

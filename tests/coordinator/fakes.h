@@ -145,6 +145,7 @@ inline to_coordinator::Register hello(Role role, uint64_t number) {
   hello.pid = 1000 + number;
   hello.kv = {"127.0.0.1", static_cast<uint16_t>(9000 + number)};
   hello.kv_blocks = 100;
+  hello.limits.f32_flops_per_second = 1e12;
   return hello;
 }
 

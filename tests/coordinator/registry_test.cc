@@ -84,4 +84,21 @@ TEST_CASE("beats: silence, progress, stall, another process") {
   CHECK(r.find(Incarnation{3, 3}) == nullptr);
 }
 
+TEST_CASE("patience grows with the predicted step, within bounds") {
+  WorkerRecord w;
+  w.hello = hello(Role::kBoth, 1);
+  CHECK(step_patience(w) == kProgressWithin);  // fast
+  w.hello.card.cost.flops_per_token = 1'500'000'000;
+  w.hello.limits.f32_flops_per_second = 1e12 / kSlowdown;  // 0.77 s a step, times eight
+  CHECK(step_patience(w) > kProgressWithin);
+  CHECK(step_patience(w) < kProgressWithinMax);
+  w.hello.limits.f32_flops_per_second = 1e9;
+  CHECK(step_patience(w) == kProgressWithinMax);
+  w.hello.limits.f32_flops_per_second = 0;  // not measured
+  CHECK(step_patience(w) == kProgressWithinMax);
+  w.hello = hello(Role::kBoth, 1);
+  w.hello.card.numerics = "reference-f32";
+  CHECK(step_patience(w) == kProgressWithinMax);
+}
+
 }  // namespace headrace::coordinator
