@@ -175,24 +175,31 @@ TEST_CASE("the reference device gives the right values") {
   Found found;
   for (auto& part : parts) found.add(part.get());
   report("reference", found, since(begin));
-  CHECK(found.logit < 2e-3);
-  CHECK(found.miss_margin < 0.01);
-  CHECK(found.sure == found.sure_same);
-  CHECK(found.nll_worst < 2e-3);
+  // Reached: logits within 5.5e-5, -log p within 1e-5, no other choice anywhere.
+  CHECK(found.logit < 2e-4);
+  CHECK(found.nll_worst < 1e-4);
+  CHECK(found.miss_margin < 0.001);
+  CHECK(found.sure_same == found.sure);
 }
 
 TEST_CASE("every path of the processor stays within its bounds") {
   const auto file = open_model(real_model());
-  const std::vector<Prompt> prompts = prompts_for_build(read_prompts());
+  const std::vector<Prompt> all = prompts_for_build(read_prompts());
   for (const kernels::CpuPath path : cpu_paths()) {
     const auto begin = std::chrono::steady_clock::now();
+    // The portable path is slow; that it gives the bits of the others is identity_test's matter.
+    std::vector<Prompt> prompts = all;
+    if (path == kernels::CpuPath::kPortable)
+      std::erase_if(prompts, [](const Prompt& p) { return p.tokens.size() > 200; });
     const auto engine = make_engine(file, kernels::make_cpu_device(path, 2), options());
     const Found found = score(*engine, prompts);
     report(kernels::name(path), found, since(begin));
-    CHECK(found.miss_margin < 0.4);
-    CHECK(found.mean_abs() <= 0.06);
-    CHECK(std::abs(found.mean()) <= 0.01);
-    CHECK(found.sure_same >= 0.95 * static_cast<double>(found.sure));
+    // Reached over all prompts: no other choice at a margin above 0.19, -log p off by 0.024 on
+    // average and by 0.002 in the mean.
+    CHECK(found.miss_margin < 0.25);
+    CHECK(found.sure_same == found.sure);
+    CHECK(found.mean_abs() <= 0.03);
+    if (!kSanitized) CHECK(std::abs(found.mean()) <= 0.004);  // of a few tokens it says nothing
   }
 }
 
