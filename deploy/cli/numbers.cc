@@ -3,6 +3,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "coordinator/router.h"
 #include "protocol/link.h"
 
 namespace headrace::cli {
@@ -99,6 +100,15 @@ CLI::Validator token_ids() {
                shown(text);
       },
       "", "token_ids");
+}
+
+CLI::Validator pd_mode() {
+  return CLI::Validator(
+      [](std::string& text) {
+        const auto mode = coordinator::parse_pd_mode(text);
+        return mode ? std::string() : mode.error().message;
+      },
+      "", "pd");
 }
 
 }  // namespace headrace::cli

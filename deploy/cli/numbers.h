@@ -25,4 +25,6 @@ CLI::Validator number(double min, double max);
 CLI::Validator endpoint();   // HOST:PORT
 CLI::Validator token_ids();  // 1,2,3
 
+CLI::Validator pd_mode();  // auto, always, never
+
 }  // namespace headrace::cli

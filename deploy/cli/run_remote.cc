@@ -1,0 +1,83 @@
+#include <signal.h>
+
+#include <memory>
+
+#include "deploy/cli/machine.h"
+#include "deploy/cli/output.h"
+#include "deploy/cli/remote.h"
+#include "deploy/cli/run.h"
+#include "protocol/asio_runtime.h"
+#include "protocol/client.h"
+
+namespace headrace::cli {
+
+namespace {
+
+client::GenerateRequest make_request(const AskOptions& ask, coordinator::Prompt prompt) {
+  client::GenerateRequest request;
+  if (auto* messages = std::get_if<std::vector<coordinator::ChatMessage>>(&prompt)) {
+    std::vector<client::ChatMessage> chat;
+    for (auto& m : *messages) chat.push_back({std::move(m.role), std::move(m.content)});
+    request.prompt = std::move(chat);
+  } else if (auto* ids = std::get_if<std::vector<Token>>(&prompt)) {
+    request.prompt = std::move(*ids);
+  } else {
+    request.prompt = std::move(std::get<std::string>(prompt));
+  }
+  request.special = ask.special;
+  request.sampling = ask.sampling();
+  request.seed = ask.seed;
+  request.max_tokens = ask.max_tokens;
+  request.kv_digest = ask.kv_digest;
+  return request;
+}
+
+coordinator::Ended make_ended(const Result<client::Answer>& answer) {
+  coordinator::Ended ended;
+  if (!answer) {
+    const bool cancelled = answer.error().code == Errc::kCancelled;
+    ended.finish = cancelled ? Finish::kCancelled : Finish::kError;
+    ended.status = answer.error();
+    return ended;
+  }
+  ended.finish = answer->finish;
+  ended.text = answer->tail;
+  ended.usage = {answer->prompt_tokens, answer->completion_tokens, answer->cached_tokens};
+  ended.timing = {answer->queue, answer->first_token, answer->total};
+  ended.remote_prefill = answer->remote_prefill;
+  ended.kv = answer->kv;
+  return ended;
+}
+
+}  // namespace
+
+int run_remote(const RunCommand& command, coordinator::Prompt prompt) {
+  const auto at = parse_endpoint(command.connect);
+  if (!at) return fail(at.error());
+  auto connection = client::Client::connect(*at);
+  if (!connection) return fail(connection.error());
+  AnswerPrinter printer(command.json);
+  Result<client::Answer> answer = error(Errc::kCancelled, "cancelled");
+  {
+    const auto generation =
+        (*connection)
+            ->generate(make_request(command.ask, std::move(prompt)),
+                       [&printer](const client::Chunk& chunk) {
+                         printer.on(coordinator::Chunk{chunk.position, chunk.ids, chunk.text});
+                       });
+    AsioRuntime runtime(1);
+    runtime.on_signals(runtime.make_strand(), {SIGINT, SIGTERM},
+                       [&generation](int) { generation->cancel(); });
+    answer = generation->wait();
+  }
+  ModelCost cost;
+  MachineLimits limits;
+  if (const auto status =
+          answer ? (*connection)->status() : Result<client::ClusterStatus>(answer.error())) {
+    if (!status->models.empty()) cost.weight_bytes = status->models[0].weight_bytes;
+    limits = limits_of(*status, *at, state_folder(command.engine.state_dir));
+  }
+  return printer.finish(make_ended(answer), cost, limits, command.ask.kv_digest);
+}
+
+}  // namespace headrace::cli
