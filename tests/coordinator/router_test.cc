@@ -85,6 +85,12 @@ TEST_CASE("who gets a request") {
       CHECK(decode_of(route(prompt(n, PdMode::kNever), all)) == 2);
     }
   }
+}
+
+TEST_CASE("who gets a request: auto, ties, room, failures") {
+  const auto P = worker(1, Role::kPrefill);
+  const auto D = worker(2, Role::kDecode);
+  const auto B = worker(3, Role::kBoth);
   SUBCASE("auto: the sooner one") {
     auto fast = worker(1, Role::kPrefill, 10'000);
     const std::vector<WorkerView> all = {fast, D};
