@@ -24,9 +24,10 @@ TEST_CASE("the script model says its script") {
       EngineOptions options;
       options.blocks = 2;
       const auto engine = make_engine(file, std::move(d.device), options);
-      for (const auto& [prompt, ids] : right["greedy_ids"].items()) {
+      for (const auto& item : right["greedy_ids"].items()) {
+        const std::string prompt = item.key();
         CAPTURE(prompt);
-        const auto wanted = ids.get<std::vector<Token>>();
+        const auto wanted = item.value().get<std::vector<Token>>();
         CHECK(generate(*engine, bytes_of(prompt), wanted.size()).ids == wanted);
       }
       const Answer a = generate(*engine, bytes_of("A"), 1);
