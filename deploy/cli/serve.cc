@@ -58,6 +58,7 @@ class Cluster {
   int run() {
     supervisor_.on_marker = [this](std::string_view child, std::string_view words) {
       if (words.starts_with("load ")) load(std::string(child), std::string(words.substr(5)));
+      if (ready_ && words == "joined") say(std::string(child) + " has joined again");
     };
     supervisor_.on_tick = [this] { tick(); };
     Status added = supervisor_.add("coordinator", coordinator_arguments());

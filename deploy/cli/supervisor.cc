@@ -44,6 +44,12 @@ void Supervisor::stop(int status) {
   if (stopping_) return;
   status_ = status;
   stopping_ = Clock::now() + kStopWithin;
+  if (!kept_.empty() && kept_.front().child) kept_.front().child->signal(SIGTERM);
+}
+
+void Supervisor::stop_rest() {
+  if (rest_told_ || kept_.front().child) return;
+  rest_told_ = true;
   for (auto& kept : kept_) {
     if (kept.child) kept.child->signal(SIGTERM);
   }
@@ -65,6 +71,7 @@ int Supervisor::run() {
       reap(kept);
       if (!kept.child && !stopping_ && Clock::now() >= kept.since) start(kept);
     }
+    if (stopping_) stop_rest();
     if (stopping_ && Clock::now() >= *stopping_) {
       for (auto& kept : kept_) {
         if (kept.child) kept.child->signal(SIGKILL);

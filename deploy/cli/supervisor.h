@@ -16,8 +16,9 @@ namespace headrace::cli {
 //
 // One thread, one loop. A child that dies is said in one line and started again with back-off. One
 // that ends by itself before up() (bad arguments, a port taken in the meantime) ends everything:
-// trying again would not help. SIGTERM and SIGINT stop all: SIGTERM to each, kStopWithin later
-// SIGKILL; a second signal does that at once.
+// trying again would not help. SIGTERM and SIGINT stop all: SIGTERM to the first child, when it
+// is gone to the others, and kStopWithin after the beginning SIGKILL; a second signal does that at
+// once. So the first child, which the others serve, can end its work in peace.
 class Supervisor {
  public:
   static constexpr auto kStopWithin = std::chrono::seconds(5);
@@ -59,6 +60,7 @@ class Supervisor {
 
   void wait_for_events();
   void take_signals();
+  void stop_rest();
   void relay(Kept& kept);
   void reap(Kept& kept);
   void start(Kept& kept);
@@ -69,6 +71,7 @@ class Supervisor {
   std::list<Kept> kept_;
   bool up_ = false;
   std::optional<Clock::time_point> stopping_;  // when SIGKILL is due
+  bool rest_told_ = false;
   int status_ = 0;
 };
 

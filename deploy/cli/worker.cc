@@ -42,7 +42,7 @@ worker::MeshEvents report(const WorkerCommand& command, const LoadedModel& model
   worker::MeshEvents events;
   events.joined = [&command, &model, &last](WorkerId id) {
     last = {};
-    if (command.supervised) mark("joined");
+    if (command.supervised) return mark("joined");
     if (command.json) {
       print_json({{"event", "joined"},
                   {"worker", raw(id)},
@@ -57,7 +57,8 @@ worker::MeshEvents report(const WorkerCommand& command, const LoadedModel& model
         std::to_string(model.engine->blocks()) + " KV blocks");
   };
   events.lost = [&command, &last](Status why) {
-    if (why == last) return;  // said once, not at each try
+    // Said once, not at each try; a supervisor says itself that the coordinator died.
+    if (command.supervised || why == last) return;
     last = why;
     say("no coordinator at " + command.join + ": " + why.message + "; trying again");
   };

@@ -69,30 +69,42 @@ TEST_CASE("what dies later is started again, and said in one line") {
         "headrace: w was killed by signal 9 (Killed); starting it again in 0.4 s\n");
 }
 
-TEST_CASE("a signal stops all cleanly; what does not listen is killed") {
+TEST_CASE("a signal stops the first child, then the others") {
   Capture errors(STDERR_FILENO);
   Supervisor supervisor("/bin/sh");
-  int signals = 0;
-  bool stubborn = false, polite = false;
-  supervisor.on_marker = [&](std::string_view, std::string_view words) {
-    stubborn = stubborn || words == "stubborn";
-    polite = polite || words == "polite";
-    if (stubborn && polite && signals++ == 0) raise(SIGTERM);
-    if (words == "bye") raise(SIGINT);  // the second: at once
+  std::vector<std::string> order;
+  int up = 0;
+  supervisor.on_marker = [&](std::string_view child, std::string_view words) {
+    if (words == "up" && ++up == 2) raise(SIGTERM);
+    if (words == "bye") order.push_back(std::string(child));
   };
   Guard guard{supervisor};
   supervisor.on_tick = [&] { guard.check(); };
-  CHECK(
-      supervisor.add("deaf", script("trap '' TERM; echo @stubborn >&2; while :; do sleep 1; done"))
-          .ok());
+  const auto polite = script(
+      "trap 'sleep 0.2; echo @bye >&2; exit 0' TERM; echo @up >&2; while :; do sleep 0.05; done");
+  CHECK(supervisor.add("first", polite).ok());
+  CHECK(supervisor.add("second", polite).ok());
+  CHECK(supervisor.run() == 0);
+  CHECK(order == std::vector<std::string>{"first", "second"});
+  CHECK(errors.text().empty());
+}
+
+TEST_CASE("what does not listen to a signal is killed, at once at the second") {
+  Capture errors(STDERR_FILENO);
+  Supervisor supervisor("/bin/sh");
+  supervisor.on_marker = [&](std::string_view, std::string_view words) {
+    if (words == "up") raise(SIGTERM);
+    if (words == "deaf") raise(SIGINT);
+  };
+  Guard guard{supervisor};
+  supervisor.on_tick = [&] { guard.check(); };
   CHECK(supervisor
-            .add("good", script("trap 'echo @bye >&2; exit 0' TERM; echo @polite >&2; "
-                                "while :; do sleep 0.05; done"))
+            .add("deaf", script("trap 'echo @deaf >&2' TERM; echo @up >&2; while :; do sleep 1; "
+                                "done"))
             .ok());
   const auto begun = Clock::now();
   CHECK(supervisor.run() == 0);
   CHECK(Clock::now() - begun < Supervisor::kStopWithin);
-  CHECK(errors.text().empty());
 }
 
 }  // namespace

@@ -1,0 +1,52 @@
+#include "deploy/cli/loaded_model.h"
+
+#include <doctest/doctest.h>
+
+#include "tests/deploy/headrace.h"
+
+namespace headrace::cli {
+namespace {
+
+constexpr uint64_t kGiB = uint64_t{1} << 30;
+
+TEST_CASE("KV blocks: some contexts, a quarter of the memory, one context at least") {
+  ModelCard card;
+  card.context = 8192;
+  card.block_tokens = 32;
+  card.block_bytes = 1 << 20;
+  CHECK(choose_blocks(card, 4, 64 * kGiB) == 4 * 256);
+  CHECK(choose_blocks(card, 4, 2 * kGiB) == 512);
+  CHECK(choose_blocks(card, 4, 0) == 256);
+  card.context = 512;  // small contexts get 64 MiB
+  CHECK(choose_blocks(card, 4, 64 * kGiB) == 64);
+  card.block_bytes = 1 << 10;
+  CHECK(choose_blocks(card, 4, 64 * kGiB) == 65536);
+  card.context = 500;  // the last block is not full
+  CHECK(choose_blocks(card, 1, 0) == 16);
+}
+
+TEST_CASE("a model is loaded with all that a worker needs") {
+  EngineOptions options;
+  options.device = "reference";
+  options.block_tokens = 16;
+  auto loaded = load_model(test_model("script/base.gguf"), options, 1, false);
+  REQUIRE(loaded);
+  CHECK(loaded->card().context == 512);
+  CHECK(loaded->card().block_tokens == 16);
+  CHECK(loaded->limits.read.empty());  // not measured for the reference
+  CHECK(!loaded->tokenizer->empty());
+  const auto worker = loaded->worker_options(Role::kDecode, "decode-7");
+  CHECK(worker.name == "decode-7");
+  CHECK(worker.pid == static_cast<uint64_t>(getpid()));
+  CHECK(worker.token_budget <= loaded->engine->rows_max());
+}
+
+TEST_CASE("errors name the file, or what this processor lacks") {
+  EngineOptions options;
+  const auto none = load_model("/no/such/model", options, 1, false);
+  REQUIRE(!none);
+  CHECK(none.error().message.find("/no/such/model") != std::string::npos);
+}
+
+}  // namespace
+}  // namespace headrace::cli

@@ -1,0 +1,89 @@
+#include "deploy/cli/options.h"
+
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+
+#include "tests/deploy/capture.h"
+
+namespace headrace::cli {
+namespace {
+
+TEST_CASE("device names") {
+  for (const char* name :
+       {"auto", "cpu", "cpu:portable", "cpu:avx2", "cpu:avx512vnni", "reference"}) {
+    CAPTURE(name);
+    CHECK(check_device_name(name).empty());
+  }
+  for (const char* name : {"", "gpu", "cpu:", "cpu:sse", "CPU", "portable"}) {
+    CAPTURE(name);
+    CHECK(!check_device_name(name).empty());
+  }
+  CHECK(cpu_path_of("auto") == kernels::best_cpu_path());
+  CHECK(cpu_path_of("cpu:avx2") == kernels::CpuPath::kAvx2);
+  CHECK(!cpu_path_of("reference"));
+  CHECK(make_device("cpu:portable", 1));
+  CHECK(!make_device("gpu", 1));
+  if (!kernels::supported(kernels::CpuPath::kAvx512Vnni)) {
+    CHECK(make_device("cpu:avx512vnni", 1).error().message.find("cannot run") != std::string::npos);
+  }
+}
+
+TEST_CASE("the state folder: option, XDG, home, temporary") {
+  const auto with = [](const char* xdg, const char* home) {
+    setenv("XDG_STATE_HOME", xdg, 1);
+    setenv("HOME", home, 1);
+    return state_folder("");
+  };
+  const std::string home = getenv("HOME");
+  CHECK(state_folder("/x") == "/x");
+  CHECK(with("/s", "/h") == "/s/headrace");
+  CHECK(with("relative", "/h") == "/h/.local/state/headrace");
+  CHECK(with("", "").find("/headrace-") != std::string::npos);
+  setenv("HOME", home.c_str(), 1);
+  setenv("XDG_STATE_HOME", HEADRACE_TEST_STATE, 1);
+}
+
+TEST_CASE("loopback or not") {
+  for (const char* host : {"127.0.0.1", "127.1.2.3", "localhost", "::1"}) CHECK(loopback(host));
+  for (const char* host : {"0.0.0.0", "10.0.0.1", "::", "example.org", ""}) CHECK(!loopback(host));
+  CHECK(check_exposure({"127.0.0.1", 1}, "the mesh", false).ok());
+  CHECK(!check_exposure({"0.0.0.0", 1}, "the mesh", false).ok());
+  Capture errors(STDERR_FILENO);
+  CHECK(check_exposure({"0.0.0.0", 1}, "the mesh", true).ok());
+  CHECK(errors.text().find("WARNING: the mesh on 0.0.0.0:1") != std::string::npos);
+}
+
+TEST_CASE("prompts take the form that was asked for") {
+  AskOptions ask;
+  CHECK(std::get<std::string>(*ask.read_prompt("hi", true)) == "hi");
+  CHECK(std::get<std::string>(*ask.read_prompt("", true)).empty());
+  ask.system = "be brief";
+  const auto chat = std::get<std::vector<coordinator::ChatMessage>>(*ask.read_prompt("hi", true));
+  REQUIRE(chat.size() == 2);
+  CHECK(chat[0].role == "system");
+  CHECK(chat[1].content == "hi");
+  AskOptions ids;
+  ids.prompt_ids = "3,1";
+  CHECK(std::get<std::vector<Token>>(*ids.read_prompt("", false)) == std::vector<Token>{3, 1});
+  CHECK(!ids.read_prompt("hi", true));
+}
+
+TEST_CASE("what a child is given is what was asked for") {
+  EngineOptions options;
+  options.threads = 3;
+  options.block_tokens = 16;
+  options.state_dir = "/x";
+  const auto words = options.arguments();
+  EngineOptions child;
+  CLI::App app;
+  child.add_to(app);
+  app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
+  CHECK(child.threads == 3);
+  CHECK(child.block_tokens == 16);
+  CHECK(child.device == options.device);
+  CHECK(child.state_dir == "/x");
+}
+
+}  // namespace
+}  // namespace headrace::cli

@@ -1,0 +1,61 @@
+#include "deploy/cli/program.h"
+
+#include <doctest/doctest.h>
+
+#include <cstdlib>
+
+#include "tests/deploy/headrace.h"
+
+namespace headrace::cli {
+namespace {
+
+TEST_CASE("wrong usage is one line and status 2") {
+  const std::vector<std::vector<std::string>> wrong{
+      {},
+      {"nonsense"},
+      {"version", "--nonsense"},
+      {"version", "extra"},
+      {"version", "--js"},  // no abbreviations
+      {"run", "m", "--threads", "-1"},
+      {"run", "m", "--max-tok", "1"},
+      {"status"},  // --connect is required
+      {"status", "--connect", "here"},
+      {"serve"},
+      {"serve", "m", "--decode", "0"},
+      {"serve", "m", "--prefill", "1.5"},
+      {"serve", "m", "--pd", "perhaps"},
+      {"worker", "m", "--join", "127.0.0.1:1", "--role", "boss"},
+      {"run", "m", "--kv-block-tokens", "17"},
+      {"run", "m", "--device", "abacus"}};
+  for (const auto& arguments : wrong) {
+    std::string line;
+    for (const auto& word : arguments) line += word + " ";
+    CAPTURE(line);
+    const Outcome outcome = headrace(arguments);
+    CHECK(outcome.status == 2);
+    CHECK(outcome.one_error("--help' shows what there is"));
+    CHECK(outcome.out.empty());
+  }
+}
+
+TEST_CASE("help goes to stdout and is no error") {
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"--help"}, {"run", "--help"}, {"serve", "-h"}}) {
+    const Outcome outcome = headrace(words);
+    CHECK(outcome.status == 0);
+    CHECK(outcome.out.find("Usage") != std::string::npos);
+    CHECK(outcome.err.empty());
+  }
+}
+
+TEST_CASE("options come from the environment too, and are checked alike") {
+  setenv("HEADRACE_JSON", "1", 1);
+  CHECK(headrace({"version"}).json()["version"] == HEADRACE_VERSION);
+  unsetenv("HEADRACE_JSON");
+  setenv("HEADRACE_THREADS", "many", 1);
+  CHECK(headrace({"inspect", "m"}).status == 2);
+  unsetenv("HEADRACE_THREADS");
+}
+
+}  // namespace
+}  // namespace headrace::cli
