@@ -111,7 +111,7 @@ int AnswerPrinter::finish(const Ended& ended, const ModelCost& cost, const Machi
     if (good && kv_digest) say("kv digest " + hex(ended.kv));
   }
   if (good) return kExitOk;
-  if (ended.status.ok()) return fail(error(Errc::kCancelled, "cancelled"));
+  if (ended.finish == Finish::kCancelled) return fail(error(Errc::kCancelled, "cancelled"));
   return fail(ended.status);
 }
 
