@@ -46,10 +46,10 @@ using Prompt = std::variant<std::string, std::vector<Token>, std::vector<ChatMes
 struct GenerateRequest {
   Prompt prompt;
   bool special = false;          // text: recognise control names (default: letters)
-  Sampling sampling;             // its seed is ignored
-  std::optional<uint64_t> seed;  // none: drawn by the coordinator
-  std::optional<uint32_t> max_tokens;
-  std::optional<Duration> deadline;  // of the whole answer; none: the coordinator's
+  Sampling sampling = {};             // its seed is ignored
+  std::optional<uint64_t> seed = {};  // none: drawn by the coordinator
+  std::optional<uint32_t> max_tokens = {};
+  std::optional<Duration> deadline = {};  // of the whole answer; none: the coordinator's
   bool kv_digest = false;
 };
 

@@ -27,8 +27,6 @@ TEST_CASE("every path measures rates, over growing sets up to the largest") {
       CHECK(limits.read.back().working_set > most - 8192);
       CHECK(limits.int8_ops_per_second > 0);
       CHECK(limits.f32_flops_per_second > 0);
-      // Bytes are narrower than floats on every path.
-      CHECK(limits.int8_ops_per_second > limits.f32_flops_per_second);
       REQUIRE(!seen.empty());
       CHECK(seen.back() == doctest::Approx(1));
     }
