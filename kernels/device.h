@@ -71,7 +71,7 @@ CpuPath best_cpu_path();
 
 // threads <= 0: all that this process may use.
 std::unique_ptr<Device> make_cpu_device(CpuPath path, int threads);
-// Everything on the references: f32 activations, f32 KV.
-std::unique_ptr<Device> make_reference_device();
+// Everything on the references: f32 activations, f32 KV. threads as above.
+std::unique_ptr<Device> make_reference_device(int threads = 0);
 
 }  // namespace headrace::kernels

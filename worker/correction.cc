@@ -20,6 +20,12 @@ double seconds_of(Duration d) { return std::chrono::duration<double>(d).count();
 
 }  // namespace
 
+uint32_t CorrectionLearner::paced_tokens(uint32_t most) const {
+  uint32_t tokens = most;
+  while (tokens > kPacedMin && predict_prefill(model_, tokens, 0) > kStepTarget) tokens /= 2;
+  return tokens;
+}
+
 void CorrectionLearner::learn(const StepShape& shape, double seconds) {
   TimeModel plain = model_;
   plain.correction = {};

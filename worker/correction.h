@@ -21,6 +21,12 @@ class CorrectionLearner {
   explicit CorrectionLearner(TimeModel model) : model_(std::move(model)) {}
   void learn(const StepShape& shape, double seconds);
   const Correction& value() const { return model_.correction; }
+  // The most prompt tokens, a power of two's part of `most` and at least kPacedMin, whose step is
+  // predicted to end within kStepTarget: a slow machine takes smaller steps, so that decoding rows,
+  // cancellation and deadlines never wait long. Where nothing was measured: `most`.
+  uint32_t paced_tokens(uint32_t most) const;
+  static constexpr uint32_t kPacedMin = 16;
+  static constexpr Duration kStepTarget = 1s;
 
  private:
   TimeModel model_;

@@ -52,7 +52,8 @@ void Worker::try_step() {
 PlanInput Worker::plan_input(std::vector<Key>& running, std::vector<Key>& waiting) const {
   PlanInput in;
   in.limits.block_tokens = engine_.card().block_tokens;
-  in.limits.token_budget = std::min(options_.token_budget, engine_.rows_max());
+  in.limits.token_budget =
+      learner_.paced_tokens(std::min(options_.token_budget, engine_.rows_max()));
   in.limits.rows_max = engine_.rows_max();
   in.limits.running_max = options_.running_max;
   in.free_blocks = pool_.free();

@@ -31,7 +31,7 @@ std::string check_device_name(const std::string& name) {
 }
 
 Result<std::unique_ptr<kernels::Device>> make_device(const std::string& name, int threads) {
-  if (name == "reference") return kernels::make_reference_device();
+  if (name == "reference") return kernels::make_reference_device(threads);
   const auto path = cpu_path_of(name);
   if (!path) return error(Errc::kInvalid, check_device_name(name));
   if (!kernels::supported(*path)) {

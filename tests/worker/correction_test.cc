@@ -45,5 +45,19 @@ TEST_CASE("mixed steps, absurd times and machines never measured teach nothing h
   CHECK(blind.value() == Correction{});
 }
 
+TEST_CASE("a slow machine takes smaller steps, one that was never measured what it is told") {
+  CHECK(CorrectionLearner(TimeModel{}).paced_tokens(512) == 512);
+  // 512 tokens are 1.02 s at 1e11 flops a second: half of them fit into a second.
+  CorrectionLearner learner(model());
+  CHECK(learner.paced_tokens(512) == 256);
+  CHECK(learner.paced_tokens(64) == 64);
+  const double prefill = seconds(predict_prefill(model(), 256, 0));
+  for (int i = 0; i < 40; ++i) learner.learn({256, 0, 0, 0}, 4 * prefill);
+  CHECK(learner.paced_tokens(512) == 64);
+  for (int i = 0; i < 40; ++i) learner.learn({256, 0, 0, 0}, 1000 * prefill);
+  CHECK(learner.paced_tokens(512) == CorrectionLearner::kPacedMin);
+  CHECK(learner.paced_tokens(8) == 8);
+}
+
 }  // namespace
 }  // namespace headrace::worker
