@@ -76,7 +76,8 @@ void Dispatcher::on(Submit submit) {
   record.admitted = record.queued = record.touched = strand_->now();
   record.submit = std::move(submit);
   requests_.emplace(record.submit.request, std::move(owned));
-  if (text_)
+  // Without a worker there is no card to judge by: it is done once one joins.
+  if (text_ && registry_.card())
     if (Status status = tokenize(record); !status.ok())
       return finish(record, Finish::kError, std::move(status));
   queue_.push_back(&record);

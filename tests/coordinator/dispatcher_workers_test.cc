@@ -48,6 +48,24 @@ TEST_CASE("the same process over a fresh link replaces its old self") {
   CHECK(client->ids.empty());
 }
 
+TEST_CASE("what is asked after the last worker left waits for the next one, or ends by name") {
+  Bench b;
+  b.join(Role::kBoth, 1);
+  b.lose(1);
+  auto kept = b.submit("AB", 1);  // the tokenizer is here, the card is not
+  CHECK_FALSE(kept->ended);
+  b.join(Role::kBoth, 2);
+  REQUIRE(b.last<to_worker::Prepare>(2));
+  b.tokens(2, 0, "x", Finish::kStop);
+  REQUIRE(kept->ended);
+  CHECK(kept->ended->finish == Finish::kStop);
+  b.lose(2);
+  auto given_up = b.submit("CD", 2);
+  b.live(kNoWorkerWait + 500ms);
+  REQUIRE(given_up->ended);
+  CHECK(given_up->ended->status.code == Errc::kUnavailable);
+}
+
 TEST_CASE("pings name the transfers that live") {
   Bench b;
   b.join(Role::kBoth, 1);
