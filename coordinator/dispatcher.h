@@ -77,8 +77,9 @@ class Dispatcher final : public WorkerEvents {
   void place();
   std::vector<WorkerView> views(Instant now) const;
   std::optional<Route> choose(const Record& record, Instant now) const;
-  // Ok, or why no worker of this cluster could ever take it.
-  Status fits(const Record& record) const;
+  // Ok, or why no worker of this cluster could ever take it. An answer without a length of its own
+  // gets one: to the end of the context, or of what the largest worker holds.
+  Status fit(Record& record) const;
   void dispatch(Record& record, const Route& route, Instant now);
   void send_prepare(Record& record);
   void requeue(Record& record, Instant not_before);

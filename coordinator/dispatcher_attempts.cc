@@ -34,7 +34,7 @@ void Dispatcher::place() {
     Record& record = **it++;  // what follows may take the record out of the queue
     if (record.not_before > now) continue;
     Status status = record.tokenized ? Status{} : tokenize(record);
-    if (status.ok()) status = fits(record);
+    if (status.ok()) status = fit(record);
     if (!status.ok()) {
       finish(record, Finish::kError, std::move(status));
       continue;
@@ -77,20 +77,32 @@ std::optional<Route> Dispatcher::choose(const Record& record, Instant now) const
   request.prompt_blocks = blocks_for(prompt, card.block_tokens);
   request.blocks = std::min(blocks_for(prompt + std::min(left, kGrowthReserve), card.block_tokens),
                             registry_.decode_blocks_max());
+  request.whole_blocks =
+      blocks_for(uint64_t{record.prompt.size()} + record.max_tokens, card.block_tokens);
   request.kv_token_bytes = card.cost.kv_token_bytes;
   request.mode = options_.pd;
   request.avoid = record.avoid;
   return route(request, views(now));
 }
 
-Status Dispatcher::fits(const Record& record) const {
+Status Dispatcher::fit(Record& record) const {
   if (registry_.decoders() == 0) return {};
-  const uint64_t tokens = record.prompt.size() + record.log.size() + 1;
-  const uint32_t need = blocks_for(tokens, registry_.card()->block_tokens);
-  if (need <= registry_.decode_blocks_max()) return {};
-  return error(Errc::kContextExceeded, "prompt needs " + std::to_string(need) +
-                                           " KV blocks, no worker holds more than " +
-                                           std::to_string(registry_.decode_blocks_max()));
+  const ModelCard& card = *registry_.card();
+  const uint32_t most = registry_.decode_blocks_max();
+  const uint64_t holds = uint64_t{most} * card.block_tokens, prompt = record.prompt.size();
+  if (prompt + 1 > holds)
+    return error(Errc::kContextExceeded,
+                 "prompt needs " + std::to_string(blocks_for(prompt + 1, card.block_tokens)) +
+                     " KV blocks, no worker holds more than " + std::to_string(most));
+  // How long "to the end" is must not change once tokens were made.
+  if (!record.submit.max_tokens && record.attempts == 0)
+    record.max_tokens = static_cast<uint32_t>(std::min<uint64_t>(holds, card.context) - prompt);
+  if (prompt + record.max_tokens <= holds) return {};
+  const uint64_t need = blocks_for(prompt + record.max_tokens, card.block_tokens);
+  return error(Errc::kContextExceeded,
+               "prompt and max_tokens of " + std::to_string(record.max_tokens) + " need " +
+                   std::to_string(need) + " KV blocks, no worker holds more than " +
+                   std::to_string(most));
 }
 
 void Dispatcher::dispatch(Record& record, const Route& chosen, Instant now) {

@@ -12,7 +12,8 @@ bool avoided(const RouteRequest& request, WorkerId id) {
 }
 
 bool may_decode(const RouteRequest& request, const WorkerView& w) {
-  return w.role != Role::kPrefill && w.available && w.blocks_reserved <= w.blocks_total &&
+  return w.role != Role::kPrefill && w.available && w.blocks_total >= request.whole_blocks &&
+         w.blocks_reserved <= w.blocks_total &&
          w.blocks_total - w.blocks_reserved >= request.blocks;
 }
 

@@ -38,6 +38,7 @@ struct RouteRequest {
   uint64_t prompt_tokens = 0;  // n >= 1; a prefill worker would compute the first n-1
   uint32_t prompt_blocks = 0;  // KV blocks of the prompt
   uint32_t blocks = 0;         // of the prompt and the reserve for growth
+  uint32_t whole_blocks = 0;   // of the prompt and the longest answer: who has fewer refuses it
   uint64_t kv_token_bytes = 0;
   PdMode mode = PdMode::kAuto;
   std::vector<WorkerId> avoid;  // failed this request before: only if there is no other

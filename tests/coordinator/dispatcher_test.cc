@@ -93,6 +93,28 @@ TEST_CASE("the answer is clamped at the context") {
   CHECK(b.last<to_worker::Prepare>(1)->max_tokens == 1);
 }
 
+TEST_CASE("the answer is clamped at what the largest worker holds, or refused by name") {
+  Bench b;
+  to_coordinator::Register small = hello(Role::kBoth, 1);
+  small.kv_blocks = 8;  // 128 tokens of the context's 512
+  b.join(small, 1);
+  b.submit(std::string(100, 'a'), 1);
+  REQUIRE(b.last<to_worker::Prepare>(1));
+  CHECK(b.last<to_worker::Prepare>(1)->max_tokens == 28);
+  b.tokens(1, 0, "x", Finish::kStop);
+  auto never = b.submit(std::string(100, 'a'), 2, 29);
+  REQUIRE(never->ended);
+  CHECK(never->ended->status.code == Errc::kContextExceeded);
+  CHECK(never->ended->status.message ==
+        "prompt and max_tokens of 29 need 9 KV blocks, no worker holds more than 8");
+  // With a larger worker beside it, the small one is not asked for what it would refuse.
+  b.join(Role::kBoth, 2);
+  const int asked = b.count<to_worker::Prepare>(1);
+  for (uint64_t id = 3; id < 8; ++id) b.submit(std::string(100, 'a'), id, 29);
+  CHECK(b.count<to_worker::Prepare>(1) == asked);
+  CHECK(b.count<to_worker::Prepare>(2) == 5);
+}
+
 TEST_CASE("one id, one request") {
   Bench b;
   b.join(Role::kBoth, 1);
