@@ -153,6 +153,8 @@ class Dispatcher final : public WorkerEvents {
   Totals totals_;
   bool placing_ = false;
   Instant next_ping_{};
+  Instant sweep_due_{};
+  bool put_off_ = false;  // the sweep that is due, once
   Timer sweep_timer_;
 };
 

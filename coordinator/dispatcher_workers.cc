@@ -167,10 +167,20 @@ void Dispatcher::handle(WorkerId from, to_coordinator::TokenizerPiece m) {
   place();
 }
 
-void Dispatcher::on(BeginSweeps) { sweep(); }
+void Dispatcher::on(BeginSweeps) {
+  sweep_due_ = strand_->now();
+  sweep();
+}
 
 void Dispatcher::sweep() {
   const Instant now = strand_->now();
+  // Held up by ourselves, e.g. by a very long prompt: what workers said meanwhile waits behind this
+  // task and must not count as silence. It gets its turn first; put off once, not for ever.
+  if (const bool late = now - sweep_due_ >= kSweepEvery; late && !std::exchange(put_off_, late)) {
+    sweep_timer_ = strand_->after(kSweepPause, [this] { sweep(); });
+    return;
+  }
+  put_off_ = false;
   sweep_workers(now);
   if (fetch_ && fetch_->overdue(now))
     drop_fetch(
@@ -184,6 +194,7 @@ void Dispatcher::sweep() {
   std::erase_if(closing_, [&](const auto& c) { return now - c.second.since > kClosingWithin; });
   place();
   ping(now);
+  sweep_due_ = now + kSweepEvery;
   sweep_timer_ = strand_->after(kSweepEvery, [this] { sweep(); });
 }
 

@@ -40,6 +40,7 @@ inline constexpr Duration kRegisterWithin = 1500ms * kSlowdown;  // of a fresh l
 inline constexpr Duration kSilence = 1500ms * kSlowdown;         // no beat: dead
 inline constexpr Duration kBeatEvery = 250ms;
 inline constexpr Duration kSweepEvery = 100ms;
+inline constexpr Duration kSweepPause = 10ms;  // before a sweep that comes late
 
 // One attempt.
 inline constexpr Duration kGrantWithin = 500ms * kSlowdown;

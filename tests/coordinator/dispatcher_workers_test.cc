@@ -21,6 +21,23 @@ TEST_CASE("a worker is welcomed, beats keep it, silence loses it") {
   CHECK(b.status().totals.workers_lost == 1);
 }
 
+TEST_CASE("words that waited for the Dispatcher itself are no silence, silence after them is") {
+  Bench b;
+  b.join(Role::kBoth, 1);
+  b.live(1s);
+  b.strand->stall(2 * kSilence);  // a very long prompt; the worker beats all the while
+  b.strand->advance(kSweepPause / 2);
+  CHECK(b.status().workers.size() == 1);
+  b.live(100ms);  // its words have their turn
+  CHECK(b.status().workers.size() == 1);
+  b.live(5s);
+  CHECK(b.status().totals.workers_lost == 0);
+  // One that died meanwhile is found: a sweep is put off once.
+  b.strand->stall(2 * kSilence);
+  b.strand->advance(kSweepPause);
+  CHECK(b.status().workers.empty());
+}
+
 TEST_CASE("a worker of another model is rejected by name and its link closed") {
   Bench b;
   b.join(Role::kBoth, 1);
