@@ -131,6 +131,7 @@ class Worker : public std::enable_shared_from_this<Worker> {
   bool stale(Term term) const { return term_ != term; }
   void refuse(TransferId transfer, Attempt attempt, Status why);
   bool answer_repeat(TransferId transfer, Attempt attempt);
+  bool ending(TransferId transfer) const;  // and will say Quiesced
   Status check(const to_worker::Prepare& m) const;
   Status check(const to_worker::Start& m) const;
   Status check_tokens(const std::vector<Token>& tokens) const;

@@ -88,6 +88,8 @@ void Worker::on(const to_worker::Cancel& m) {
       remember(*s, AttemptFailed{m.transfer, m.attempt, m.reason});
       return release(key, true);
     }
+    // A step in flight still uses its blocks: the answer comes with their release.
+    if (ending(m.transfer)) return;
     // A Prepare that comes after its Cancel must not begin.
     if (s == nullptr && !finished_.count(m.transfer)) {
       Sequence unknown;
@@ -100,6 +102,12 @@ void Worker::on(const to_worker::Cancel& m) {
     ++counters_.stale;
   }
   tell(Quiesced{m.transfer, m.attempt, 0});
+}
+
+bool Worker::ending(TransferId transfer) const {
+  return std::any_of(sequences_.begin(), sequences_.end(), [&](const auto& s) {
+    return s.second.transfer == transfer && s.second.stage == Stage::kEnding && s.second.quiesce;
+  });
 }
 
 void Worker::refuse(TransferId transfer, Attempt attempt, Status why) {

@@ -243,6 +243,24 @@ TEST_CASE("cancel frees in every stage and is always answered") {
   }
 }
 
+TEST_CASE("Quiesced means that nothing is held, also when a step in flight outlives the cancel") {
+  Rig rig;
+  auto& w = rig.add("w", Role::kBoth);
+  w.engine->slow_down(1000);  // 0.5 s and more
+  const auto m = rig.prepare("w", rig.prompt(20), 400, false);
+  rig.coordinator.send("w", m);
+  rig.world.run_for(100ms);
+  const to_worker::Cancel cancel{rig.coordinator.term, m.transfer, m.attempt, {}};
+  rig.coordinator.send("w", cancel);
+  rig.coordinator.send("w", cancel);  // repeated before the step has ended
+  rig.world.run_for(50ms);
+  CHECK(rig.coordinator.said<Quiesced>("w").empty());
+  CHECK(w.node->worker().blocks().active == 2);
+  REQUIRE(rig.await_said<Quiesced>("w"));
+  CHECK(rig.coordinator.said<Quiesced>("w")[0].blocks_freed == 2);
+  CHECK(rig.all_free());
+}
+
 TEST_CASE("a cancel that overtakes its request stops it") {
   Rig rig;
   rig.add("d", Role::kDecode);
