@@ -19,6 +19,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr int64_t kMeasureThreadsMax = 1024;
+
 struct DoctorOptions {
   int threads = 0;
   std::string state_dir;
@@ -141,11 +143,10 @@ int doctor(const DoctorOptions& options) {
 }  // namespace
 
 void add_doctor(CLI::App& program, Action& action) {
-  constexpr int64_t kThreadsMax = 1024;
   CLI::App* command = program.add_subcommand("doctor", "What this machine can do, measured");
   const auto options = std::make_shared<DoctorOptions>();
   command->add_option("--threads", options->threads, "Threads to measure with; 0: all there are")
-      ->check(whole(0, kThreadsMax));
+      ->check(whole(0, kMeasureThreadsMax));
   command->add_option("--state-dir", options->state_dir, "Folder that keeps what was measured");
   command->add_flag("--measure", options->measure, "Measure anew, with more patience");
   command->add_flag("--strict", options->strict, "Warnings are failures");

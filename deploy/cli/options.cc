@@ -12,7 +12,7 @@ namespace headrace::cli {
 namespace {
 
 constexpr int64_t kThreadsMax = 1024;
-constexpr int64_t kBlocksMax = 1 << 24;
+constexpr int64_t kKvBlocksMax = 1 << 24;
 constexpr size_t kPromptBytesMax = 16u << 20;
 constexpr double kTemperatureMax = 100;
 
@@ -64,7 +64,7 @@ void EngineOptions::add_to(CLI::App& command) {
       ->capture_default_str()
       ->group("Engine");
   command.add_option("--kv-blocks", kv_blocks, "KV blocks to reserve; 0: for some full contexts")
-      ->check(whole(0, kBlocksMax))
+      ->check(whole(0, kKvBlocksMax))
       ->capture_default_str()
       ->group("Engine");
   command.add_option("--state-dir", state_dir, "Folder for what was measured of this machine")

@@ -61,9 +61,9 @@ int run_local(const RunCommand& command, coordinator::Prompt prompt) {
   AnswerPrinter printer(command.json);
   Ended ended;
   {
-    AsioRuntime runtime(2);
     LocalNetwork network;
     OsRandom random;
+    AsioRuntime runtime(2);  // last: its tasks refer to the others until it has ended
     auto coordinator =
         coordinator::CoordinatorNode::start(runtime.make_strand(), network, random, {});
     if (!coordinator) return fail(coordinator.error());

@@ -78,13 +78,16 @@ int serve_until_end(const WorkerCommand& command, const LoadedModel& model) {
   runtime.on_signals(strand, {SIGTERM, SIGINT}, [end](int) { end({}); });
   worker::WorkerOptions options = model.worker_options(kRoles.at(command.role), command.name);
   options.kv = *parse_endpoint(command.kv);
-  Status last;
-  worker::WorkerNode node(strand, network, random, *model.engine, options, model.tokenizer,
-                          *parse_endpoint(command.join), report(command, model, last, end));
-  node.start([end](Status started) {
-    if (!started.ok()) end(std::move(started));
-  });
-  const Status why = ended.get_future().get();
+  Status last, why;
+  {
+    worker::WorkerNode node(strand, network, random, *model.engine, options, model.tokenizer,
+                            *parse_endpoint(command.join), report(command, model, last, end));
+    node.start([end](Status started) {
+      if (!started.ok()) end(std::move(started));
+    });
+    why = ended.get_future().get();
+  }
+  runtime.stop();  // while what its last tasks refer to is still there
   return why.ok() ? kExitOk : fail(why);
 }
 
