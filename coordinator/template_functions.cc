@@ -32,8 +32,11 @@ Value stripped(TemplateRun& run, const TaggedText& text, const Value& characters
     return make_text(run, strip(text, nullptr, left, right));
   }
   const TaggedText* set = need_text(run, characters, "strip");
-  // Each character is looked up in the set.
-  if (!set || !run.work(set->size() * 16)) return {};
+  if (!set) return {};
+  // Each character of the text is looked up in the set.
+  if (set->size() > kTemplateItemsMax) {
+    return run.fail("strip of more than " + std::to_string(kTemplateItemsMax) + " characters");
+  }
   return make_text(run, strip(text, &set->str(), left, right));
 }
 

@@ -1,5 +1,6 @@
 #include "coordinator/template_functions.h"
 
+#include "coordinator/template_limits.h"
 #include "tests/coordinator/text_support.h"
 
 using namespace headrace::coordinator;
@@ -99,6 +100,13 @@ TEST_CASE("what does not fit is refused") {
     INFO(source);
     CHECK(rendered(source).starts_with("! chat template line 1: "));
   }
+}
+
+TEST_CASE("what is stripped is a small set: text times set would be work without a bound") {
+  const std::string many(kTemplateItemsMax + 1, 'b');
+  CHECK(rendered("{{ 'bab'.strip('" + many.substr(1) + "') }}") == "a");
+  CHECK(rendered("{{ 'bab'.strip('" + many + "') }}").find("strip of more than 256") !=
+        std::string::npos);
 }
 
 TEST_CASE("a replacement is paid for before it is made") {
