@@ -38,9 +38,9 @@ int coordinate(const CoordinatorCommand& command) {
     const Status open = check_exposure(at, what, command.insecure_mesh);
     if (!open.ok()) return fail(open);
   }
-  AsioRuntime runtime(1);
-  AsioNetwork network(runtime);
   OsRandom random;
+  AsioRuntime runtime(1);  // its tasks use `random` until it has ended
+  AsioNetwork network(runtime);
   std::promise<void> stop;
   runtime.on_signals(runtime.make_strand(), {SIGTERM, SIGINT},
                      [&stop, over = std::make_shared<bool>(false)](int) {
