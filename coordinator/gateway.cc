@@ -41,6 +41,7 @@ struct Connection {
   capnp::TwoPartyVatNetwork network;
   capnp::RpcSystem<capnp::rpc::twoparty::VatId> rpc;
   kj::Promise<void> gone = nullptr;
+  kj::Promise<void> mute = nullptr;  // the wait for its first word
 };
 
 }  // namespace
@@ -133,6 +134,13 @@ void Gateway::Door::take(kj::Own<kj::AsyncIoStream> stream) {
   const auto end = [this, id] { thread_.strand()->post([this, id] { connections_.erase(id); }); };
   connection->gone = connection->network.onDisconnect()
                          .then([end] { end(); }, [end](kj::Exception&&) { end(); })
+                         .eagerlyEvaluate(nullptr);
+  // One who never speaks must not hold a place for long.
+  connection->mute = timer()
+                         .afterDelay(Gateway::kFirstWordWithin.count() * kj::NANOSECONDS)
+                         .then([end, &guarded = connection->guarded] {
+                           if (!guarded.spoken_to()) end();
+                         })
                          .eagerlyEvaluate(nullptr);
   connections_.emplace(id, std::move(connection));
 }

@@ -22,6 +22,7 @@ struct GatewayOptions {
 class Gateway {
  public:
   static constexpr size_t kConnectionsMax = 1024;
+  static constexpr Duration kFirstWordWithin = 5s;  // of a connection; it is closed after that
   static constexpr uint32_t kOpenCallsMax = 256;
   static constexpr uint64_t kFrameBytesMax = 1 << 20;
 

@@ -3,25 +3,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "protocol/slowdown.h"
 #include "protocol/strand.h"
 
 namespace headrace::coordinator {
 
 // Every limit and deadline of the coordinator. Past one of them the answer is an immediate refusal
 // that names it; the table in README.md repeats them for people.
-
-// Waits that depend on the speed of the machine are longer in sanitizer builds.
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr int kSlowdown = 4;
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-inline constexpr int kSlowdown = 4;
-#else
-inline constexpr int kSlowdown = 1;
-#endif
-#else
-inline constexpr int kSlowdown = 1;
-#endif
 
 // Requests.
 inline constexpr size_t kQueueMax = 1024;           // requests waiting for a worker

@@ -10,6 +10,7 @@
 #include "protocol/client_words.h"
 #include "protocol/guarded_stream.h"
 #include "protocol/kj_strand.h"
+#include "protocol/slowdown.h"
 
 namespace headrace::client {
 namespace {
@@ -18,6 +19,9 @@ constexpr uint64_t kRequestBytesMax = 1 << 20;  // what a coordinator takes
 constexpr GuardLimits kAnswers{.bytes_max = 8 << 20};
 constexpr Duration kDefaultDeadline = 10min;  // the coordinator's
 constexpr Duration kDeadlineMargin = 10s;
+// While an answer is awaited the coordinator is asked for a sign of life.
+constexpr Duration kPingEvery = 500ms;
+constexpr Duration kSilence = 1500ms * kSlowdown;
 
 kj::Duration kj_time(Duration d) { return d.count() * kj::NANOSECONDS; }
 
@@ -131,6 +135,7 @@ class Client::Loop final : public kj::TaskSet::ErrorHandler {
   void start(uint64_t id, const GenerateRequest& request,
              const std::shared_ptr<Generation::State>& state);
   void finish(uint64_t id, Result<Answer> end);
+  kj::Promise<Result<Answer>> silence();
   KjStrand& strand() { return *thread_.strand(); }
   kj::Timer& timer() { return thread_.io().provider->getTimer(); }
   kj::TaskSet& tasks() {
@@ -224,6 +229,7 @@ void Client::Loop::start(uint64_t id, const GenerateRequest& request,
       [state](auto&& response) { return read_end(response.getResult(), state->answer); });
   // Ends by posting: a promise must not be destroyed by its own continuation.
   auto done = promise.exclusiveJoin(kj::mv(late))
+                  .exclusiveJoin(silence())
                   .then([](Result<Answer> end) { return end; },
                         [this](kj::Exception&& e) -> Result<Answer> { return status_of(e, name_); })
                   .then([this, id](Result<Answer> end) {
@@ -232,6 +238,27 @@ void Client::Loop::start(uint64_t id, const GenerateRequest& request,
                   })
                   .eagerlyEvaluate(nullptr);
   running_.emplace(id, Running{state, kj::mv(done)});
+}
+
+// Ends once the coordinator owes a sign of life for kSilence. Waited for in two halves: the second
+// begins only when this loop runs, so that its own lateness is not taken for the peer's silence.
+kj::Promise<Result<Answer>> Client::Loop::silence() {
+  return timer()
+      .afterDelay(kj_time(kPingEvery))
+      .then([this]() {
+        auto call = main().helloRequest();
+        auto late = timer()
+                        .afterDelay(kj_time(kSilence / 2))
+                        .then([this]() { return timer().afterDelay(kj_time(kSilence / 2)); })
+                        .then([]() { return false; });
+        return call.send().then([](auto&&) { return true; }).exclusiveJoin(kj::mv(late));
+      })
+      .then([this](bool heard) -> kj::Promise<Result<Answer>> {
+        if (heard) return silence();
+        return Result<Answer>(error(Errc::kDisconnected, name_ + " has given no sign of life for " +
+                                                             std::to_string(kSilence / 1ms) +
+                                                             " ms; its answer is lost"));
+      });
 }
 
 void Client::Loop::finish(uint64_t id, Result<Answer> end) {

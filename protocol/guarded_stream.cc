@@ -37,6 +37,7 @@ kj::Promise<kj::Maybe<capnp::MessageReaderAndFds>> GuardedStream::tryReadMessage
   return first.then([this, in = kj::mv(in)](
                         size_t got) mutable -> kj::Promise<kj::Maybe<capnp::MessageReaderAndFds>> {
     if (got == 0) return kj::Maybe<capnp::MessageReaderAndFds>(nullptr);
+    spoken_to_ = true;
     auto rest = fill(in->head + got, in->head + sizeof in->head);
     return rest.then([this, in = kj::mv(in)]() mutable { return read_table(kj::mv(in)); });
   });

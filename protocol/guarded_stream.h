@@ -34,6 +34,8 @@ class GuardedStream final : public capnp::MessageStream {
       kj::ArrayPtr<kj::ArrayPtr<const kj::ArrayPtr<const capnp::word>>> messages) override;
   kj::Maybe<int> getSendBufferSize() override { return limits_.send_buffer; }
   kj::Promise<void> end() override;
+  // Whether the peer has said anything at all.
+  bool spoken_to() const { return spoken_to_; }
 
  private:
   struct Incoming;
@@ -45,6 +47,7 @@ class GuardedStream final : public capnp::MessageStream {
   kj::AsyncIoStream& stream_;
   kj::Timer& timer_;
   GuardLimits limits_;
+  bool spoken_to_ = false;
 };
 
 }  // namespace headrace

@@ -26,6 +26,10 @@ uint32_t CorrectionLearner::paced_tokens(uint32_t most) const {
   return tokens;
 }
 
+Duration CorrectionLearner::token_time(uint32_t tokens) const {
+  return predict_prefill(model_, tokens, 0) / tokens;
+}
+
 void CorrectionLearner::learn(const StepShape& shape, double seconds) {
   TimeModel plain = model_;
   plain.correction = {};

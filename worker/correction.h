@@ -25,6 +25,8 @@ class CorrectionLearner {
   // predicted to end within kStepTarget: a slow machine takes smaller steps, so that decoding rows,
   // cancellation and deadlines never wait long. Where nothing was measured: `most`.
   uint32_t paced_tokens(uint32_t most) const;
+  // Predicted time of one prompt token in a step of `tokens`; zero where nothing was measured.
+  Duration token_time(uint32_t tokens) const;
   static constexpr uint32_t kPacedMin = 16;
   static constexpr Duration kStepTarget = 1s;
 

@@ -174,13 +174,18 @@ void HandoffSender::end(Status status) {
   runs_.clear();
   if (link_) link_->close();
   strand_->post([weak = std::weak_ptr(self_), s = std::move(status)]() mutable {
-    if (auto self = weak.lock()) (*self)->done_(std::move(s));
+    if (auto self = weak.lock()) {
+      const auto done = std::move((*self)->done_);  // it may destroy the sender
+      done(std::move(s));
+    }
   });
 }
 
 Status HandoffSender::failure(Errc code, const std::string& what) const {
-  // Not kInvalid: the request is good, the channel is not, so it may be tried again elsewhere.
-  if (code == Errc::kInvalid) code = Errc::kDisconnected;
+  // Whatever a peer calls it: the request is good, the channel is not, so it is tried elsewhere.
+  const bool ours = code == Errc::kDeadline || code == Errc::kStale || code == Errc::kUnavailable ||
+                    code == Errc::kOverloaded;
+  if (!ours) code = Errc::kDisconnected;
   return error(code, "KV channel to " + to_string(job_.grant.endpoint) + ": " + what);
 }
 

@@ -14,6 +14,8 @@
 namespace headrace::worker {
 namespace {
 
+constexpr size_t kNameBytesMax = 256;  // of general.name; a longer one is no name
+
 std::string stem(const std::string& path) {
   const size_t slash = path.find_last_of('/');
   const std::string file = slash == std::string::npos ? path : path.substr(slash + 1);
@@ -103,7 +105,8 @@ ModelCard ModelFile::card(const CardOptions& options) const {
   const LlamaConfig& c = config_;
   ModelCard card;
   const Result<std::string> title = gguf_.text("general.name");
-  card.name = title && !title->empty() ? *title : stem(gguf_.file().path());
+  const bool titled = title && !title->empty() && title->size() <= kNameBytesMax;
+  card.name = titled ? *title : stem(gguf_.file().path());
   card.architecture = c.architecture;
   card.weights = weights_digest_;
   card.tokenizer = tokenizer_digest_;

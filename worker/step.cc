@@ -8,7 +8,9 @@ namespace headrace::worker {
 namespace {
 
 // Order of service; ties go to the lower index, which arrived no later.
-Duration service_key(const PlanSequence& s) { return s.arrived + s.length * kAgeingPerToken; }
+Duration service_key(const PlanSequence& s, const PlanLimits& limits) {
+  return s.arrived + (s.length - s.computed) * limits.ageing_per_token;
+}
 
 template <class Key>
 std::vector<uint32_t> sorted(const std::vector<PlanSequence>& all, Key key) {
@@ -45,8 +47,7 @@ class Planner {
     prefill_ = budget > rows ? budget - rows : 0;
     prefill_ = std::max(prefill_, std::min(budget, kPrefillMin));
     prefill_ = std::min(prefill_, in_.limits.rows_max - rows);
-    chunks();
-    if (plan_.preempt.empty()) admissions();
+    prompts();
     return std::move(plan_);
   }
 
@@ -81,24 +82,35 @@ class Planner {
     return true;
   }
 
-  void chunks() {
-    for (const uint32_t i : sorted(in_.running, service_key)) {
+  // Prompts that are under way and prompts that wait, in one order of service.
+  void prompts() {
+    const auto key = [this](const PlanSequence& s) { return service_key(s, in_.limits); };
+    const std::vector<uint32_t> begun = sorted(in_.running, key);
+    const std::vector<uint32_t> waiting = sorted(in_.waiting, key);
+    bool admits = plan_.preempt.empty();
+    size_t w = 0;
+    for (const uint32_t i : begun) {
+      if (preempted_[i] || decodes(in_.running[i])) continue;
+      while (admits && w < waiting.size() && key(in_.waiting[waiting[w]]) < key(in_.running[i])) {
+        admits = admit(waiting[w++]);
+      }
       if (prefill_ == 0) return;
-      if (!preempted_[i] && !decodes(in_.running[i])) chunk(in_.running[i], false, i);
+      chunk(in_.running[i], false, i);
     }
+    while (admits && w < waiting.size()) admits = admit(waiting[w++]);
   }
 
-  void admissions() {
-    size_t running = in_.running.size() + in_.granted_sequences;
-    for (const uint32_t i : sorted(in_.waiting, service_key)) {
-      const PlanSequence& s = in_.waiting[i];
-      CHECK(s.computed == 0 && s.blocks == 0);
-      const uint32_t need = outstanding(s, in_.limits.block_tokens);
-      if (prefill_ == 0 || running >= in_.limits.running_max || need > spare_) return;
-      spare_ -= need;
-      ++running;
-      chunk(s, true, i);
-    }
+  // False: it does not fit, and nothing overtakes it.
+  bool admit(uint32_t index) {
+    const PlanSequence& s = in_.waiting[index];
+    CHECK(s.computed == 0 && s.blocks == 0);
+    const uint32_t need = outstanding(s, in_.limits.block_tokens);
+    const size_t running = in_.running.size() + in_.granted_sequences + admitted_;
+    if (prefill_ == 0 || running >= in_.limits.running_max || need > spare_) return false;
+    spare_ -= need;
+    ++admitted_;
+    chunk(s, true, index);
+    return true;
   }
 
   void chunk(const PlanSequence& s, bool from_waiting, uint32_t index) {
@@ -114,6 +126,7 @@ class Planner {
   const PlanInput& in_;
   uint32_t spare_;
   uint32_t prefill_ = 0;
+  size_t admitted_ = 0;
   std::vector<bool> preempted_;
   std::vector<uint32_t> oldest_first_;
   Plan plan_;

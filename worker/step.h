@@ -11,9 +11,6 @@ namespace headrace::worker {
 
 // Tokens of an answer for which blocks are promised when a sequence is admitted.
 constexpr uint32_t kGrowthReserve = 256;
-// A prompt token puts a waiting sequence back by this much against those that come later: short
-// prompts pass long ones, but only by a bounded time, so none starves.
-constexpr Duration kAgeingPerToken = 50us;
 // Prefill tokens that a step takes even when decode rows fill the budget.
 constexpr uint32_t kPrefillMin = 16;
 
@@ -31,6 +28,10 @@ struct PlanLimits {
   uint32_t token_budget = 512;  // rows of a step, decode rows counted first
   uint32_t rows_max = 512;      // what the engine takes
   uint32_t running_max = 256;   // sequences
+  // A prompt token not yet computed puts its sequence back by this much against those that come
+  // later: short prompts pass long ones, waiting or half computed, but only by the time that the
+  // long one takes by itself, so none starves. Best the predicted time of a prompt token.
+  Duration ageing_per_token = 50us;
 };
 
 struct PlanInput {
@@ -68,8 +69,8 @@ uint32_t outstanding(const PlanSequence& s, uint32_t block_tokens);
 // waiting will want: what a new grant may use without overtaking them. Never negative.
 uint32_t room(const PlanInput& in);
 
-// Decode rows first, oldest first; then chunks of what is being prefilled; then admissions, in
-// order of arrival with ageing, while all that is promised fits. A sequence that outgrows its
+// Decode rows first, oldest first; then chunks of prompts, begun or admitted by this, in order of
+// arrival with ageing; admissions while all that is promised fits. A sequence that outgrows its
 // promise takes spare blocks; when there are none the youngest sequence that samples is preempted,
 // so the oldest always advances. Promised blocks are never given to another.
 Plan plan(const PlanInput& in);

@@ -54,6 +54,8 @@ PlanInput Worker::plan_input(std::vector<Key>& running, std::vector<Key>& waitin
   in.limits.block_tokens = engine_.card().block_tokens;
   in.limits.token_budget =
       learner_.paced_tokens(std::min(options_.token_budget, engine_.rows_max()));
+  in.limits.ageing_per_token =
+      std::max(in.limits.ageing_per_token, learner_.token_time(in.limits.token_budget));
   in.limits.rows_max = engine_.rows_max();
   in.limits.running_max = options_.running_max;
   in.free_blocks = pool_.free();

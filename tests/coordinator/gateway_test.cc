@@ -75,6 +75,18 @@ TEST_CASE("connections are limited; those that leave make room") {
   CHECK(Edge::eventually([&] { return edge.connect() && edge.connect()->status(); }));
 }
 
+TEST_CASE("who never says a word loses its place; who has spoken may be silent") {
+  Edge edge;
+  REQUIRE(edge.gateway);
+  auto good = edge.connect();
+  REQUIRE(good);
+  REQUIRE(edge.ready(*good));
+  const RawSocket mute(edge.gateway->endpoint().port);
+  REQUIRE(mute.connected);
+  CHECK(mute.closed());  // after kFirstWordWithin
+  CHECK(good->status());
+}
+
 TEST_CASE("a port in use, a host that does not exist: one clear line") {
   Edge edge(false);
   const std::string where = to_string(edge.gateway->endpoint());

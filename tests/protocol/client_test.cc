@@ -57,6 +57,20 @@ TEST_CASE("a peer that says nothing: every call ends at its deadline") {
   g->cancel();  // after the end: nothing
 }
 
+TEST_CASE("an answer from a peer that says nothing is given up, though its own deadline is far") {
+  Silent silent;
+  silent.listen_now();
+  auto c = Client::connect(silent.endpoint);
+  REQUIRE(c);
+  const auto begun = std::chrono::steady_clock::now();
+  const auto answer = (*c)->generate({.prompt = "a"}, {})->wait();
+  REQUIRE_FALSE(answer);
+  CHECK(answer.error().code == Errc::kDisconnected);
+  CHECK(answer.error().message.find("no sign of life") != std::string::npos);
+  // Far from the ten minutes of a request without a deadline.
+  CHECK(std::chrono::steady_clock::now() - begun < 60s);
+}
+
 TEST_CASE("a peer that closes ends all calls at once") {
   Silent peer;
   peer.listen_now();

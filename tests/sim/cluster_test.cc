@@ -50,7 +50,7 @@ TEST_CASE(
     if (!report.problems.empty()) complain(seed, report);
     return;
   }
-  const uint64_t seeds = number("HEADRACE_SIM_SEEDS", coordinator::kSlowdown > 1 ? 60 : 1000);
+  const uint64_t seeds = number("HEADRACE_SIM_SEEDS", kSlowdown > 1 ? 60 : 1000);
   const uint64_t from = number("HEADRACE_SIM_FROM", 1);
   ClusterReport sum;
   int bad = 0;

@@ -101,6 +101,22 @@ TEST_CASE("a short prompt passes a long one by a bounded time") {
   CHECK(plan(in).parts[0].index == 0);
 }
 
+TEST_CASE("a short prompt passes a long one that is half computed, by the time the rest takes") {
+  PlanInput in = input(1000);
+  in.limits.token_budget = 32;
+  in.limits.ageing_per_token = 1ms;
+  in.running = {{1000, 320, 20, 1000, true, 1s}};
+  in.waiting = {prompt(10, 0, 1500ms)};  // 680 tokens are worth 680 ms, 10 are worth 10 ms
+  Plan p = plan(in);
+  REQUIRE(p.parts.size() == 2);
+  CHECK(p.parts[0] == PlanPart{true, 0, 10, 1, true});
+  CHECK(p.parts[1] == PlanPart{false, 0, 22, 2, false});
+  in.waiting[0].arrived = 1700ms;
+  p = plan(in);
+  REQUIRE(p.parts.size() == 1);
+  CHECK(p.parts[0] == PlanPart{false, 0, 32, 2, false});
+}
+
 TEST_CASE("running_max counts grants too") {
   PlanInput in = input(100);
   in.limits.running_max = 2;
