@@ -31,6 +31,14 @@ uint32_t choose_blocks(const ModelCard& card, int contexts, uint64_t memory) {
   return static_cast<uint32_t>(std::min(blocks, std::max(one, kBlocksMax)));
 }
 
+Status check_blocks(const ModelCard& card, uint32_t blocks, uint64_t memory) {
+  const uint64_t bytes = uint64_t{blocks} * card.block_bytes;
+  if (bytes <= memory) return {};
+  return error(Errc::kOverloaded, "--kv-blocks " + std::to_string(blocks) + " needs " +
+                                      human_bytes(static_cast<double>(bytes)) + ", " +
+                                      human_bytes(static_cast<double>(memory)) + " are available");
+}
+
 worker::WorkerOptions LoadedModel::worker_options(Role role, std::string name) const {
   worker::WorkerOptions options;
   options.role = role;
@@ -73,6 +81,8 @@ Result<LoadedModel> load_model(const std::string& path, const EngineOptions& opt
   const ModelCard card = loaded.file->card(card_options);
   worker::EngineOptions engine;
   engine.block_tokens = options.block_tokens;
+  if (Status room = check_blocks(card, options.kv_blocks, memory_available()); !room.ok())
+    return room;
   engine.blocks = options.kv_blocks != 0 ? options.kv_blocks
                                          : choose_blocks(card, contexts, memory_available());
   engine.load_threads = options.threads;

@@ -32,5 +32,7 @@ Result<LoadedModel> load_model(const std::string& path, const EngineOptions& opt
 // KV blocks for `contexts` full contexts, or more for models of a small one, but no more than a
 // quarter of the memory that is available; always one full context.
 uint32_t choose_blocks(const ModelCard& card, int contexts, uint64_t memory_available);
+// kOverloaded, with both numbers, when so many blocks do not fit into the memory.
+Status check_blocks(const ModelCard& card, uint32_t blocks, uint64_t memory_available);
 
 }  // namespace headrace::cli

@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cstdio>
 #include <exception>
 #include <new>
 
@@ -51,6 +52,13 @@ int usage_error(const CLI::App& program, const CLI::ParseError& problem) {
   return fail_usage(problem.what() + hint);
 }
 
+// What was to be printed and could not be is a failure, whatever else went well.
+int printed(int status) {
+  const bool good = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  if (good || status != 0) return status;
+  return fail(error(Errc::kUnavailable, "cannot write all of the output to standard output"));
+}
+
 }  // namespace
 
 int run_program(int argc, char** argv) {
@@ -72,7 +80,7 @@ int run_program(int argc, char** argv) {
     return usage_error(program, problem);
   }
   try {
-    return action();
+    return printed(action());
   } catch (const std::bad_alloc&) {
     return fail(error(Errc::kOverloaded, "not enough memory"));
   } catch (const std::exception& failure) {

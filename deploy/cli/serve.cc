@@ -193,6 +193,10 @@ int serve(const ServeCommand& command) {
   if (listen.port == 0 || mesh->port == 0) {
     return fail_usage("serve needs fixed ports: --listen and --mesh take a port from 1 to 65535");
   }
+  if (listen == *mesh) return fail_usage("--listen and --mesh are the same address");
+  if (command.prefill == 0 && command.pd == "always") {
+    return fail_usage("--pd always needs prefill workers, --prefill 0 has none");
+  }
   // All that can be known before anything is started.
   for (const auto& [at, what] : {std::pair(listen, "the client port"), {*mesh, "the mesh"}}) {
     Status fine = check_exposure(at, what, command.insecure_mesh);

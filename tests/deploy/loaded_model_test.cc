@@ -25,6 +25,16 @@ TEST_CASE("KV blocks: some contexts, a quarter of the memory, one context at lea
   CHECK(choose_blocks(card, 1, 0) == 16);
 }
 
+TEST_CASE("KV blocks that the memory does not hold are refused with both numbers") {
+  ModelCard card;
+  card.block_bytes = 1 << 20;
+  CHECK(check_blocks(card, 1024, kGiB).ok());
+  const Status status = check_blocks(card, 1025, kGiB);
+  CHECK(status.code == Errc::kOverloaded);
+  CHECK(status.message.find("--kv-blocks 1025 needs 1.07 GB, 1.07 GB are") != std::string::npos);
+  CHECK(check_blocks(card, UINT32_MAX, kGiB).code == Errc::kOverloaded);
+}
+
 TEST_CASE("a model is loaded with all that a worker needs") {
   EngineOptions options;
   options.device = "reference";

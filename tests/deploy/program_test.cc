@@ -38,6 +38,16 @@ TEST_CASE("wrong usage is one line and status 2") {
   }
 }
 
+TEST_CASE("what cannot be printed is an error") {
+  const std::string program = HEADRACE_BINARY;
+  const auto status = [&](const std::string& where) {
+    return WEXITSTATUS(std::system((program + " version " + where).c_str()));
+  };
+  CHECK(status(">/dev/full 2>/dev/null") == 1);
+  CHECK(status(">&- 2>/dev/null") == 1);
+  CHECK(status(">/dev/null") == 0);
+}
+
 TEST_CASE("help goes to stdout and is no error") {
   for (const std::vector<std::string>& words :
        {std::vector<std::string>{"--help"}, {"run", "--help"}, {"serve", "-h"}}) {

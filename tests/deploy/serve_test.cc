@@ -15,6 +15,9 @@ TEST_CASE("what cannot work is said before anything is started") {
   CHECK(headrace({"serve", model, "--listen", "0.0.0.0:17440"}).one_error("--insecure-mesh"));
   CHECK(headrace({"serve", model, "--listen", "127.0.0.1:0"}).status == 2);
   CHECK(headrace({"serve", model, "--listen", "127.0.0.1:65535"}).status == 2);
+  CHECK(headrace({"serve", model, "--listen", "127.0.0.1:17440", "--mesh", "127.0.0.1:17440"})
+            .one_error("the same address"));
+  CHECK(headrace({"serve", model, "--prefill", "0", "--pd", "always"}).one_error("--prefill 0"));
 }
 
 TEST_CASE("a port in use is one line that names it") {
