@@ -3,7 +3,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "protocol/slowdown.h"
 #include "protocol/strand.h"
 #include "worker/handoff_wire.h"
 
@@ -13,11 +12,11 @@ namespace headrace::worker {
 // cores, or under a sanitizer, may stretch the waits; none may be endless.
 struct HandoffOptions {
   Duration dial = 1s;
-  Duration hello = 1s;           // from the connection to hello (D), from hello to its ack (P)
-  Duration alive_every = 250ms;  // with nothing else to send
-  Duration silence = 1500ms * kSlowdown;  // without a frame of the peer: it is taken for dead
-  Duration progress = 30s;                // D: without a byte of KV, though the peer lives
-  Duration verdict = 2s * kSlowdown;      // P: from commit to verdict
+  Duration hello = 1s;             // from the connection to hello (D), from hello to its ack (P)
+  Duration alive_every = 250ms;    // with nothing else to send
+  Duration silence = 1500ms;       // without a frame of the peer: it is taken for dead
+  Duration progress = 30s;         // D: without a byte of KV, though the peer lives
+  Duration verdict = 2s;           // P: from commit to verdict
   size_t window_bytes = 4u << 20;  // P: queued in the link before it waits for the peer to read
   size_t slice_bytes = kSliceBytesMax;
   uint32_t connections_max = 128;  // D: open at a time, twice the transfers

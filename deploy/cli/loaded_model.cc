@@ -7,6 +7,7 @@
 #include "deploy/cli/machine.h"
 #include "deploy/cli/output.h"
 #include "protocol/codec.h"
+#include "protocol/slowdown.h"
 #include "worker/correction.h"
 #include "worker/model_file.h"
 
@@ -47,6 +48,8 @@ worker::WorkerOptions LoadedModel::worker_options(Role role, std::string name) c
   options.pid = static_cast<uint64_t>(getpid());
   options.limits = limits;
   options.token_budget = std::min(options.token_budget, engine->rows_max());
+  options.handoff.silence *= kSlowdown;
+  options.handoff.verdict *= kSlowdown;
   // Nothing was measured of the reference device: it is slow, so its steps are small.
   if (limits.read.empty())
     options.token_budget = std::min(options.token_budget, worker::CorrectionLearner::kPacedMin);

@@ -35,6 +35,10 @@ struct Side {
   }
   void adopt(std::unique_ptr<Link> l) { link = std::move(l); }
   void start();
+  // Asked on the strand: the closing may be on its way.
+  bool open() const {
+    return on(strand, [this] { return closed.empty(); });
+  }
 
   std::shared_ptr<Strand> strand;
   std::unique_ptr<Link> link;
