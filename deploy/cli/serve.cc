@@ -67,7 +67,8 @@ class Cluster {
     }
     if (!added.ok()) return fail(added);
     const int status = supervisor_.run();
-    if (ready_) say("stopped");
+    // Also when the signal came before the cluster was ready: a clean stop is never silent.
+    if (ready_ || status == kExitOk) say("stopped");
     return status;
   }
 
