@@ -39,6 +39,7 @@ struct Chunk {
   uint32_t position = 0;  // of ids[0] in the answer
   std::vector<Token> ids;
   std::string text;
+  std::vector<Logprobs> logprobs{};  // of each id, if asked for; else empty
 };
 
 // The one terminal record of a request. Nothing follows it.
@@ -60,18 +61,33 @@ class ClientPort {
   virtual void on(Ended ended) = 0;
 };
 
+// One answer to a question, told on the asker's strand.
+template <class T>
+class ReplyPort {
+ public:
+  virtual ~ReplyPort() = default;
+  virtual void on(T answer) = 0;
+};
+
 using Prompt = std::variant<std::string, std::vector<Token>, std::vector<ChatMessage>>;
 
 // To the Dispatcher: answer this. Every Submit gets exactly one Ended.
 struct Submit {
-  RequestId request;  // fresh
+  RequestId request;       // not zero; of no request that is known
+  bool resumable = false;  // Detach keeps it, and its end, for a Resume
   Prompt prompt;
   bool special = false;                // text prompt: recognise control names (default: letters)
   std::optional<uint64_t> seed;        // none: drawn at random
   Sampling sampling;                   // its seed is ignored
   std::optional<uint32_t> max_tokens;  // none: to the end of the context
   bool kv_digest = false;
-  Duration deadline = 10min;  // for the whole answer
+  std::vector<std::string> stop;   // the answer's text ends before the first of these
+  bool include_stop = false;       // ... or behind it
+  std::vector<Token> stop_tokens;  // end the answer like the model's own end
+  bool ignore_eos = false;         // the model's own end is a token like others
+  std::string cache_salt;          // only requests of equal salt share cached prefixes
+  Duration deadline = 10min;       // for the whole answer
+  uint64_t owner = 0;              // of `client`, see Detach: one number a connection and call
   Ref<ClientPort> client;
 };
 
@@ -81,9 +97,33 @@ struct Acknowledge {
   uint32_t position = 0;
 };
 
-// To the Dispatcher: the client is gone or asks to stop. Ended{kCancelled} follows.
+// To the Dispatcher: the client asks to stop. Ended{kCancelled} follows.
 struct Abandon {
   RequestId request;
+};
+
+// To the Dispatcher: the client is gone. Like Abandon, but a resumable request goes on and waits
+// kResumeWithin for a Resume. `owner` as in Submit or Resume: a request that was taken over by
+// another client since is left alone.
+struct Detach {
+  RequestId request;
+  uint64_t owner = 0;
+};
+
+// To the Dispatcher: go on with a resumable request towards this client: first everything from
+// position `next` on, then what comes. Who had it before is told Ended{kCancelled}. Unknown
+// requests, those not resumable and positions past the log get Ended{kNotFound}, all the same.
+struct Resume {
+  RequestId request;
+  uint32_t next = 0;
+  uint64_t owner = 0;
+  Ref<ClientPort> client;
+};
+
+// To the Dispatcher: end this request, whoever made it. The answer: whether it was running.
+struct AskCancel {
+  RequestId request;
+  Ref<ReplyPort<bool>> reply;
 };
 
 }  // namespace headrace::coordinator

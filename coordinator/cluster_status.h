@@ -4,24 +4,17 @@
 #include <string>
 #include <vector>
 
+#include "coordinator/client_port.h"
 #include "protocol/actor.h"
 #include "protocol/messages.h"
 
 namespace headrace::coordinator {
 
-// One answer to a question, told on the asker's strand.
-template <class T>
-class ReplyPort {
- public:
-  virtual ~ReplyPort() = default;
-  virtual void on(T answer) = 0;
-};
-
 struct WorkerStatus {
   WorkerId id{};
   std::string name;
   Role role{};
-  std::string state;  // "ready"; "stalled": has work and makes no progress
+  std::string state;  // "ready"; "stalled": work without progress; "draining": takes no more
   uint64_t pid = 0;
   std::string device;
   Endpoint kv;
@@ -30,6 +23,7 @@ struct WorkerStatus {
   uint32_t in_flight = 0;  // pieces of work given to it
   uint32_t running = 0;    // sequences in its batch, as of its last beat
   uint64_t steps = 0;
+  Saturation prefill, decode;  // of its last seconds
 };
 
 // Since the start of the coordinator.
@@ -60,6 +54,8 @@ struct ClusterStatus {
   uint32_t running = 0;   // requests that a worker has
   uint32_t waiting = 0;   // in the queue
   uint32_t draining = 0;  // over, the client has not taken all
+  bool leaving = false;   // the coordinator drains: it takes no new request
+  Endpoint metrics;       // of the coordinator; port 0: none
   Totals totals;
 };
 

@@ -10,6 +10,7 @@
 #include "coordinator/client_port.h"
 #include "coordinator/cluster_status.h"
 #include "coordinator/mesh_port.h"
+#include "coordinator/probes.h"
 #include "coordinator/registry.h"
 #include "coordinator/request_record.h"
 #include "coordinator/router.h"
@@ -22,10 +23,20 @@ namespace headrace::coordinator {
 struct DispatcherOptions {
   Term term{1};
   PdMode pd = PdMode::kAuto;
+  Endpoint metrics{};                     // of this process, for status; port 0: none
+  std::shared_ptr<Probes> probes{};       // none: nobody looks
+  std::shared_ptr<Strand> text_strand{};  // where text becomes tokens; none: the Dispatcher's own
 };
 
 // Begins the sweeps; the first message it gets.
 struct BeginSweeps {};
+
+// Take no new request; those that are here go on for `grace`, then end with kUnavailable, nothing
+// silently. Asked again, the shorter grace holds. The answer comes when none is left.
+struct BeginDrain {
+  Duration grace{};
+  Ref<ReplyPort<bool>> reply;  // true: all ended by themselves
+};
 
 // Holds requests until a worker has room, gives each to one pair of workers or to one worker, and
 // is the only one who knows what was generated: its token logs are the truth. A failed attempt is

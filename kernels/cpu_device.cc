@@ -66,6 +66,8 @@ class CpuDevice final : public Device {
   void run(const Attention& op) override {
     timed(op, bodies_.attention, scratch(attention_scratch_bytes(op, pool_.threads())));
   }
+  void run(const AdjustLogits& op) override { plain(op); }
+  void run(const LogProbs& op) override { plain(op); }
   void run(const Sample& op) override {
     timed(op, bodies_.sample, scratch(sample_scratch_bytes(op, pool_.threads())));
   }
@@ -73,6 +75,12 @@ class CpuDevice final : public Device {
   std::vector<OpAccount> take_accounts() override { return accounts_.take(); }
 
  private:
+  // Operations that have one body for all paths.
+  template <class Op>
+  void plain(const Op& op) {
+    timed(op, [](const Op& o, ThreadPool&) { reference(o); });
+  }
+
   template <class Op, class Body, class... Scratch>
   void timed(const Op& op, Body body, Scratch... scratch) {
     const auto start = std::chrono::steady_clock::now();

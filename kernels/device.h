@@ -56,6 +56,8 @@ class Device {
   virtual void run(const RopeAppendKv& op) = 0;
   virtual void run(const Attention& op) = 0;
   virtual void run(const SwiGlu& op) = 0;
+  virtual void run(const AdjustLogits& op) = 0;
+  virtual void run(const LogProbs& op) = 0;
   virtual void run(const Sample& op) = 0;
 
   // Accounts by operation since the last call; then they begin anew.

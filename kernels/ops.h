@@ -83,6 +83,39 @@ struct SwiGlu {
   RowsOut y;  // [rows, ffn]
 };
 
+// What penalties and bias do to one logit: x = x > 0 ? x / divide : x * divide, then x += add.
+struct LogitEdit {
+  int32_t id;
+  float divide;  // repetition penalty, 1: none
+  float add;     // bias - presence_penalty - frequency_penalty * count
+};
+
+// logits[r, e.id] is edited by each e in edits[begins[r], begins[r+1]); an id at most once a row.
+struct AdjustLogits {
+  float* logits;           // [rows, vocab], rows `stride` floats apart
+  const LogitEdit* edits;  // ids in [0, vocab)
+  const int32_t* begins;   // [rows + 1]
+  int32_t rows;
+  int32_t vocab;
+  int64_t stride;
+};
+
+// ln softmax(logits[r, :vocab]) of the chosen token and of the counts[r] most probable ones, at
+// temperature 1. Finite: at least kLogprobMin. Equal logits: the lower id first.
+constexpr float kLogprobMin = -9999;
+struct LogProbs {
+  const float* logits;    // [rows, vocab], rows `stride` floats apart
+  const int32_t* chosen;  // [rows]; negative: the row is left out
+  const int32_t* counts;  // [rows], <= top; 0: the row is left out
+  int32_t rows;
+  int32_t vocab;
+  int64_t stride;
+  int32_t top;            // stride of the outputs
+  float* chosen_logprob;  // [rows]
+  int32_t* top_ids;       // [rows, top]
+  float* top_logprobs;    // [rows, top]
+};
+
 // How one row is sampled; see protocol/generation.h for the meaning.
 struct SampleRow {
   float temperature;
@@ -110,6 +143,8 @@ Cost cost(const MatMul& op);
 Cost cost(const RopeAppendKv& op);
 Cost cost(const Attention& op);
 Cost cost(const SwiGlu& op);
+Cost cost(const AdjustLogits& op);
+Cost cost(const LogProbs& op);
 Cost cost(const Sample& op);
 
 void reference(const Embed& op);
@@ -119,6 +154,8 @@ void reference(const MatMul& op);
 void reference(const RopeAppendKv& op);
 void reference(const Attention& op);
 void reference(const SwiGlu& op);
+void reference(const AdjustLogits& op);
+void reference(const LogProbs& op);
 void reference(const Sample& op);
 
 // Name of an operation as metrics and tables print it.
@@ -129,6 +166,8 @@ constexpr const char* name(const MatMul&) { return "matmul"; }
 constexpr const char* name(const RopeAppendKv&) { return "rope_append_kv"; }
 constexpr const char* name(const Attention&) { return "attention"; }
 constexpr const char* name(const SwiGlu&) { return "swiglu"; }
+constexpr const char* name(const AdjustLogits&) { return "adjust_logits"; }
+constexpr const char* name(const LogProbs&) { return "log_probs"; }
 constexpr const char* name(const Sample&) { return "sample"; }
 
 }  // namespace headrace::kernels

@@ -48,6 +48,8 @@ class ReferenceDevice final : public Device {
   void run(const RopeAppendKv& op) override { account(op); }
   void run(const Attention& op) override { share(op, op.rows); }
   void run(const SwiGlu& op) override { account(op); }
+  void run(const AdjustLogits& op) override { account(op); }
+  void run(const LogProbs& op) override { account(op); }
   void run(const Sample& op) override { account(op); }
 
   std::vector<OpAccount> take_accounts() override { return accounts_.take(); }

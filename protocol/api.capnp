@@ -33,11 +33,12 @@ struct Error @0xa7e4d9c8b1f35d03 {
   code @0 :ErrorCode;
   message @1 :Text;     # one line for a person
   field @2 :Text;       # of the request that is at fault; empty: none in particular
+  retryAfterMs @3 :UInt32;  # overloaded, unavailable: try again no sooner; 0: no use in it
 }
 
 enum FinishReason @0xe1b2c3d4f5a66e04 {
   unspecified @0;
-  stop @1;              # the model's own end
+  stop @1;              # the model's own end, a stop token or a stop string
   length @2;            # maxTokens, or the context is full
   cancelled @3;
   error @4;
@@ -73,6 +74,26 @@ struct Sampling @0xd8b7a6c5e4f30a09 {
   minP @3 :Float32 = 0;
   hasSeed @4 :Bool = false;      # else the seed is drawn at random
   seed @5 :UInt64 = 0;
+  presencePenalty @6 :Float32 = 0;    # -2 to 2, of ids generated so far
+  frequencyPenalty @7 :Float32 = 0;   # -2 to 2, the same times how often
+  repetitionPenalty @8 :Float32 = 1;  # above 0 to 10, of ids in prompt and answer
+  logitBias @9 :List(LogitBias);      # at most 1,024, each id once
+  logprobs @10 :UInt32 = 0;           # alternatives to report per token, at most 20; 0: none
+}
+
+struct LogitBias @0x9f60a1c4d72eb81b {
+  id @0 :Int32;
+  bias @1 :Float32;                   # -100 to 100, added to the logit
+}
+
+struct TokenLogprob @0xb3d84e57f0a1962c {
+  id @0 :Int32;
+  logprob @1 :Float32;           # after penalties and bias, at temperature 1; finite
+}
+
+struct Logprobs @0xe85b72f9c4d06a1d {
+  chosen @0 :Float32;
+  top @1 :List(TokenLogprob);    # the most probable first
 }
 
 struct GenerateRequest @0xa9c8e7f6d5b41b0a {
@@ -82,12 +103,20 @@ struct GenerateRequest @0xa9c8e7f6d5b41b0a {
   hasMaxTokens @3 :Bool = false; # else: to the end of the context
   deadlineMs @4 :UInt64 = 0;     # for the whole answer; 0: the coordinator's default of 10 minutes
   kvDigest @5 :Bool = false;     # give the digest of the sequence's KV cache with the end
+  requestId @6 :Id;              # drawn by the client, 128 random bits; zero: the coordinator draws
+  resumable @7 :Bool = false;    # a lost client is no cancel: `resume` goes on (needs requestId)
+  stop @8 :List(Text);           # the answer ends before any of these; 16 of 256 bytes at most
+  includeStop @9 :Bool = false;  # ... or behind it
+  stopTokens @10 :List(Int32);   # like the model's own end
+  ignoreEos @11 :Bool = false;   # the model's own end is a token like others
+  cacheSalt @12 :Text;           # only requests of equal salt share cached prefixes; 256 bytes
 }
 
 struct Chunk @0xbae9f8d7c6a52c0b {
   position @0 :UInt32;           # of ids[0] in the answer
   ids @1 :List(Int32);
   text @2 :Text;                 # what became certain: whole UTF-8 characters
+  logprobs @3 :List(Logprobs);   # of each id, if asked for
 }
 
 interface TokenSink @0x8bfad9e8c7b63d0c {
@@ -152,7 +181,7 @@ struct Worker @0xf36b475f3e2da413 {
   id @0 :UInt64;
   name @1 :Text;
   role @2 :Role;
-  state @3 :Text;                # "ready", "stalled"
+  state @3 :Text;                # "ready", "stalled", "draining"
   pid @4 :UInt64;
   device @5 :Text;
   kv @6 :Address;
@@ -161,6 +190,15 @@ struct Worker @0xf36b475f3e2da413 {
   inFlight @9 :UInt32;           # pieces of work given to it
   running @10 :UInt32;           # sequences in its batch
   steps @11 :UInt64;
+  prefill @12 :Saturation;
+  decode @13 :Saturation;
+}
+
+struct Saturation @0xfd2c86a9e1b7405e {
+  # Of a worker's last seconds in one phase.
+  bandwidth @0 :Float64;         # bytes that had to move / time / measured limit
+  compute @1 :Float64;           # operations / time / measured peak
+  wall @2 :Text;                 # "dram", "cache", "compute", "link", "kv_capacity", "queue", "gaps"
 }
 
 struct Totals @0x847c58604f3eb514 {
@@ -191,6 +229,8 @@ struct Status @0x958d6971504fc615 {
   waiting @5 :UInt32;            # in the queue
   draining @6 :UInt32;           # over, their clients have not taken all
   totals @7 :Totals;
+  metrics @8 :Address;           # of the coordinator
+  leaving @9 :Bool;              # the coordinator is shutting down: no new requests
 }
 
 struct ServerInfo @0xa69e7a826150d716 {
@@ -238,4 +278,11 @@ interface Headrace @0xb7af8b937261e817 {
   detokenize @4 (ids :List(Int32)) -> (result :Detokenized);
 
   status @5 () -> (status :Status);
+
+  resume @6 (request :Id, next :UInt32, sink :TokenSink) -> (result :Generation);
+  # Goes on with a resumable request from position `next`: first what was missed, then live. The
+  # connection that had it before gets `cancelled`. notFound: unknown, or over for too long.
+
+  cancel @7 (request :Id) -> (found :Bool);
+  # Ends a request by its id, whoever made it.
 }

@@ -23,7 +23,13 @@ to_worker::FetchTokenizer read(Cursor& c, wire::FetchTokenizer::Reader r) {
 }
 
 Sampling read_sampling(wire::Sampling::Reader r) {
-  return {r.getTemperature(), r.getTopK(), r.getTopP(), r.getMinP(), r.getSeed()};
+  Sampling s;
+  s.temperature = r.getTemperature();
+  s.top_k = r.getTopK();
+  s.top_p = r.getTopP();
+  s.min_p = r.getMinP();
+  s.seed = r.getSeed();
+  return s;
 }
 
 to_worker::Prepare read(Cursor& c, wire::Prepare::Reader r) {

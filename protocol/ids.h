@@ -35,6 +35,7 @@ using TransferId =
 using Incarnation = Id128<struct IncarnationTag>;  // one worker process; minted by the worker
 using Digest = Id128<struct DigestTag>;            // XXH3-128 of some bytes
 using HandoffKey = Id128<struct HandoffKeyTag>;    // one-time key that admits one sender
+using CacheKey = Id128<struct CacheKeyTag>;        // keys the hashes of prefix blocks
 
 // Index into the vocabulary; negative is never valid.
 using Token = int32_t;

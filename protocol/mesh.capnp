@@ -31,6 +31,7 @@ struct GrantedBlocks @0x8b9d3f2760c5d115 {
   endpoint @1 :Endpoint;
   key @2 :Id128;
   blocks @3 :List(BlockRef);
+  firstBlock @4 :UInt32;
 }
 
 struct BlockCounts @0xf3a96c1be5720f26 {
@@ -49,6 +50,32 @@ struct Sampling @0xa70c52b4e9d83b37 {
   topP @2 :Float32;
   minP @3 :Float32;
   seed @4 :UInt64;
+  presencePenalty @5 :Float32;
+  frequencyPenalty @6 :Float32;
+  repetitionPenalty @7 :Float32 = 1;
+  bias @8 :List(TokenValue);
+  logprobs @9 :UInt32;
+}
+
+struct TokenValue @0xd1c6a5803be97f2a {
+  id @0 :Int32;
+  value @1 :Float32;
+}
+
+struct Logprobs @0x8c3e94d7a2f0b61b {
+  chosen @0 :Float32;
+  top @1 :List(TokenValue);
+}
+
+struct Saturation @0xe6b7f2c1905d8a3c {
+  bandwidth @0 :Float64;
+  compute @1 :Float64;
+  wall @2 :UInt8;
+}
+
+struct PrefixEvent @0xb5a9d04c7e1f362d {
+  kind @0 :UInt8;
+  hash @1 :UInt64;
 }
 
 struct ReadPoint @0xc4e17f90ab26d548 {
@@ -130,6 +157,7 @@ struct Welcome @0x9e08c7d1f53ba4bf {
   term @0 :UInt64;
   worker @1 :UInt64;
   beatEvery @2 :Int64;
+  cacheKey @3 :Id128;
 }
 
 struct Rejected @0xf7b1405ea8d926c0 {
@@ -139,6 +167,7 @@ struct Rejected @0xf7b1405ea8d926c0 {
 struct Ping @0xa36fe29c05817bd1 {
   term @0 :UInt64;
   live @1 :List(Id128);
+  prefixSeen @2 :UInt64;
 }
 
 struct FetchTokenizer @0xd84dc5b7136ef0e2 {
@@ -160,6 +189,7 @@ struct Prepare @0x8f13a6e0bc4295f3 {
   remotePrefill @10 :Bool;
   kvDigest @11 :Bool;
   deadline @12 :Int64;
+  cacheSalt @13 :UInt64;
 }
 
 struct Start @0xe59c7208df13b604 {
@@ -171,6 +201,7 @@ struct Start @0xe59c7208df13b604 {
   tokens @5 :List(Int32);
   grant @6 :GrantedBlocks;
   deadline @7 :Int64;
+  cacheSalt @8 :UInt64;
 }
 
 struct Cancel @0xb8e0d4f93a765115 {
@@ -221,6 +252,11 @@ struct Beat @0xfa06428ed19c7b48 {
   transfers @7 :List(Id128);
   loopLag @8 :Int64;
   correction @9 :Correction;
+  draining @10 :Bool;
+  prefill @11 :Saturation;
+  decode @12 :Saturation;
+  prefixFrom @13 :UInt64;
+  prefixEvents @14 :List(PrefixEvent);
 }
 
 struct TokenizerPiece @0xacb8e3071f5d6259 {
@@ -247,6 +283,7 @@ struct PrefillDone @0xe1395bd8c2f6408c {
   attempt @1 :UInt32;
   compute @2 :Int64;
   bytes @3 :UInt64;
+  cachedTokens @4 :UInt32;
 }
 
 struct Owned @0xb4a7063fd8e1529d {
@@ -269,6 +306,7 @@ struct TokenRun @0x9b52ce0a7f1d68bf {
   status @5 :Status;
   cachedTokens @6 :UInt32;
   kv @7 :Id128;
+  logprobs @8 :List(Logprobs);
 }
 
 struct Tokens @0xf0e89d4516bc73c0 {

@@ -23,10 +23,11 @@ const char* name(Role role);
 
 // Where a decode worker wants the KV of one transfer.
 struct GrantedBlocks {
-  Incarnation decode;            // the granting process
-  Endpoint endpoint;             // of its KV channel
-  HandoffKey key;                // admits one sender
-  std::vector<BlockRef> blocks;  // in order of the sequence: block i holds tokens [i*T, (i+1)*T)
+  Incarnation decode;              // the granting process
+  Endpoint endpoint;               // of its KV channel
+  HandoffKey key;                  // admits one sender
+  std::vector<BlockRef> blocks{};  // blocks[i] holds tokens [(first_block + i)*T, ... + T)
+  uint32_t first_block = 0;        // the granting process has the KV of all tokens before it
   bool operator==(const GrantedBlocks&) const = default;
 };
 
@@ -41,6 +42,18 @@ struct BlockCounts {
   bool operator==(const BlockCounts&) const = default;
 };
 
+// One block of a prefix became known to a worker's cache, or was evicted from it.
+struct PrefixEvent {
+  enum class Kind : uint8_t {
+    kAdded,
+    kEvicted,
+    kReset,  // forget all of this worker; what it has follows
+  };
+  Kind kind{};
+  uint64_t hash = 0;  // prefix_hash.h
+  bool operator==(const PrefixEvent&) const = default;
+};
+
 namespace to_worker {
 
 // The answer to Register: you are `worker` in this term. Beats are due each `beat_every`.
@@ -48,6 +61,7 @@ struct Welcome {
   Term term{};
   WorkerId worker{};
   Duration beat_every{};
+  CacheKey cache_key{};  // for prefix_hash: the same for all workers of this coordinator life
   bool operator==(const Welcome&) const = default;
 };
 
@@ -61,6 +75,7 @@ struct Rejected {
 struct Ping {
   Term term{};
   std::vector<TransferId> live;
+  uint64_t prefix_seen = 0;  // events of this worker's prefix cache taken so far: send those after
   bool operator==(const Ping&) const = default;
 };
 
@@ -85,8 +100,9 @@ struct Prepare {
   Sampling sampling;
   std::vector<Token> end_tokens;  // any of these ends the answer (it is not part of it)
   bool remote_prefill = false;
-  bool kv_digest = false;  // put the digest of the sequence's KV into the last TokenRun
-  Duration deadline{};     // from receipt until the request has to be over
+  bool kv_digest = false;   // put the digest of the sequence's KV into the last TokenRun
+  Duration deadline{};      // from receipt until the request has to be over
+  uint64_t cache_salt = 0;  // prefixes are shared only among equal salts
   bool operator==(const Prepare&) const = default;
 };
 
@@ -100,6 +116,7 @@ struct Start {
   std::vector<Token> tokens;  // the first n-1 of the prompt
   GrantedBlocks grant;
   Duration deadline{};
+  uint64_t cache_salt = 0;
   bool operator==(const Start&) const = default;
 };
 
@@ -141,6 +158,10 @@ struct Beat {
   std::vector<TransferId> transfers;
   Duration loop_lag{};
   Correction correction;
+  bool draining = false;           // gives no new work room; ends when its last sequence has
+  Saturation prefill{}, decode{};  // of the last seconds
+  uint64_t prefix_from = 0;        // number of the first event, counted since Register
+  std::vector<PrefixEvent> prefix_events{};
   bool operator==(const Beat&) const = default;
 };
 
@@ -171,8 +192,9 @@ struct Refuse {
 struct PrefillDone {
   TransferId transfer;
   Attempt attempt{};
-  Duration compute{};  // seconds in steps that carried it
-  uint64_t bytes = 0;  // pushed
+  Duration compute{};          // seconds in steps that carried it
+  uint64_t bytes = 0;          // pushed
+  uint32_t cached_tokens = 0;  // not computed: found in P's prefix cache
   bool operator==(const PrefillDone&) const = default;
 };
 
@@ -198,9 +220,10 @@ struct TokenRun {
   uint32_t position = 0;  // index in the generated sequence of ids[0]
   std::vector<Token> ids;
   Finish finish = Finish::kNone;
-  Status status;               // for Finish::kError
-  uint32_t cached_tokens = 0;  // prompt tokens found in the prefix cache
-  Digest kv;                   // if asked for, with finish: digest of all KV of the sequence
+  Status status;                     // for Finish::kError
+  uint32_t cached_tokens = 0;        // prompt tokens found in the prefix cache
+  Digest kv{};                       // if asked for, with finish: digest of all KV of the sequence
+  std::vector<Logprobs> logprobs{};  // of each id, if asked for; else empty
   bool operator==(const TokenRun&) const = default;
 };
 

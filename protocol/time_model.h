@@ -64,6 +64,14 @@ Duration predict_transfer(const TimeModel& from, const TimeModel& to, uint64_t b
 enum class Wall : uint8_t { kUnknown, kDram, kCache, kCompute, kLink, kKvCapacity, kQueue, kGaps };
 const char* name(Wall wall);
 
+// Of one worker in one phase, over its last steps: which part of what the machine can do it used.
+struct Saturation {
+  double bandwidth = 0;  // bytes that had to move / time / read limit at the working set
+  double compute = 0;    // operations / time / peak of the kind of arithmetic used
+  Wall wall = Wall::kUnknown;
+  bool operator==(const Saturation&) const = default;
+};
+
 // bytes / seconds / read_limit(working set); 0 when nothing was measured.
 double bandwidth_saturation(const MachineLimits& limits, uint64_t bytes, uint64_t working_set,
                             double seconds);

@@ -22,6 +22,7 @@ struct StepSequence {
   bool sample = false;
   Sampling sampling;
   uint32_t index = 0;  // of the token to choose in the generated sequence
+  std::vector<kernels::LogitEdit> edits;  // of the logits before sampling; ids ascending
 };
 
 struct Step {
@@ -38,6 +39,7 @@ struct StepDone {
   // NaN or infinity.
   static constexpr Token kNumeric = -2;
   std::vector<Token> sampled;
+  std::vector<Logprobs> logprobs;  // by sequence where sampling.logprobs asks; empty: nobody asked
   double seconds = 0;
   std::vector<kernels::OpAccount> accounts;  // what the step cost, by operation
 };

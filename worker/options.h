@@ -1,10 +1,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
 
 #include "protocol/messages.h"
 #include "worker/handoff_options.h"
+#include "worker/probes.h"
 
 namespace headrace::worker {
 
@@ -14,7 +17,8 @@ struct WorkerOptions {
   std::string name;    // for people: "decode-0"
   std::string device;  // "cpu avx512vnni, 2 threads"
   uint64_t pid = 0;
-  Endpoint kv{"127.0.0.1", 0};  // where to listen for hand-offs; unused by Role::kPrefill
+  Endpoint kv{"127.0.0.1", 0};           // where to listen for hand-offs; unused by Role::kPrefill
+  std::optional<Endpoint> kv_advertise;  // how peers reach it, if not at `kv` (NAT, proxy)
   Endpoint metrics;
   MachineLimits limits;
 
@@ -28,6 +32,9 @@ struct WorkerOptions {
   Duration forget_after = 10s;  // of the same: the link is given up, all is freed
   Duration step_max = 30s;      // a longer step fails what it carries
   HandoffOptions handoff;
+  bool prefix_cache = true;
+  Duration drain = 30s;            // what running sequences get after Drain
+  std::shared_ptr<Probes> probes;  // none: nobody looks
 };
 
 }  // namespace headrace::worker

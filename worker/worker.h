@@ -31,6 +31,12 @@ struct FromWorker {  // to be sent, unless the link is by now that of another in
   Incarnation incarnation;
   ToCoordinator message;
 };
+// Takes no new work; `done` is called on the worker's strand when its last sequence has ended or
+// `grace` is over. Asked again, the shorter grace holds.
+struct Drain {
+  Duration grace{};
+  std::function<void()> done;
+};
 class Uplink {
  public:
   virtual ~Uplink() = default;

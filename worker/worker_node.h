@@ -30,6 +30,9 @@ class WorkerNode {
   // use): nothing runs.
   void start(std::function<void(Status)> started = {});
 
+  // No new work; `done` comes on the strand when nothing runs here any more, or after `grace`.
+  void drain(Duration grace, std::function<void()> done);
+
   // For status and tests; to be used on the strand.
   const Worker& worker() const { return *body_->worker; }
 
