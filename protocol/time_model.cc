@@ -19,6 +19,12 @@ double seconds_at(double amount, double per_second) {
   return per_second > 0 ? amount / per_second : 0;
 }
 
+constexpr size_t kReadPointsMax = 16;
+// Points of one measurement differ by a tenth on a machine that is shared.
+constexpr double kCacheAbove = 1.2;
+// Below this nothing is near.
+constexpr double kStrainMin = 0.01;
+
 uint64_t working_set(double bytes) { return static_cast<uint64_t>(std::min(bytes, 1e18)); }
 
 double peak(const TimeModel& w) {
@@ -85,6 +91,51 @@ Duration predict_transfer(const TimeModel& from, const TimeModel& to, uint64_t b
   const double b = to.limits.link_bytes_per_second;
   const double slower = a > 0 && b > 0 ? std::min(a, b) : std::max(a, b);
   return from_seconds(seconds_at(static_cast<double>(bytes), slower));
+}
+
+void raise_read_limit(MachineLimits& limits, uint64_t working_set, double bytes_per_second) {
+  auto& points = limits.read;
+  if (!(read_limit(limits, working_set) < bytes_per_second)) return;
+  auto above = std::find_if(points.begin(), points.end(), [&](const ReadPoint& point) {
+    return point.working_set >= working_set;
+  });
+  const bool between = above != points.end() && above->working_set > working_set;
+  if (between && above != points.begin()) {
+    if (points.size() < kReadPointsMax) {
+      above = points.insert(above, {working_set, bytes_per_second});
+    } else {
+      above->bytes_per_second = std::max(above->bytes_per_second, bytes_per_second);
+    }
+  }
+  // The point itself, or the only one that counts beyond an end of the curve.
+  if (above == points.end() && !points.empty()) --above;
+  for (auto point = points.begin(); point != points.end() && point <= above; ++point) {
+    point->bytes_per_second = std::max(point->bytes_per_second, bytes_per_second);
+  }
+}
+
+bool fits_cache(const MachineLimits& limits, uint64_t working_set) {
+  if (limits.read.empty()) return false;
+  const double far = limits.read.back().bytes_per_second;
+  return read_limit(limits, working_set) > kCacheAbove * far;
+}
+
+Wall nearest_wall(const Strain& strain) {
+  Wall wall = Wall::kUnknown;
+  double most = kStrainMin;
+  const auto consider = [&](double share, Wall candidate) {
+    if (!(share > most)) return;
+    most = share;
+    wall = candidate;
+  };
+  consider(strain.bandwidth, strain.cached ? Wall::kCache : Wall::kDram);
+  consider(strain.compute, Wall::kCompute);
+  consider(strain.link, Wall::kLink);
+  consider(strain.kv_capacity, Wall::kKvCapacity);
+  consider(strain.gaps, Wall::kGaps);
+  const double room = std::max(0.0, 1 - (wall == Wall::kUnknown ? 0 : most));
+  consider(strain.queue * room / 2, Wall::kQueue);
+  return wall;
 }
 
 const char* name(Wall wall) {

@@ -60,7 +60,7 @@ Duration predict_decode_step(const TimeModel& w, uint64_t batch, uint64_t contex
 // Time to move `bytes` of KV over the slower of the two links; 0 if neither was measured.
 Duration predict_transfer(const TimeModel& from, const TimeModel& to, uint64_t bytes);
 
-// The nearest wall of a step that took `seconds`: names as on the dashboard.
+// What keeps a phase from going faster: names as on the dashboard.
 enum class Wall : uint8_t { kUnknown, kDram, kCache, kCompute, kLink, kKvCapacity, kQueue, kGaps };
 const char* name(Wall wall);
 
@@ -71,6 +71,30 @@ struct Saturation {
   Wall wall = Wall::kUnknown;
   bool operator==(const Saturation&) const = default;
 };
+
+// Raises the curve so that read_limit(limits, working_set) >= bytes_per_second: smaller sets are
+// read at least as fast. For a limit that was seen to be passed.
+void raise_read_limit(MachineLimits& limits, uint64_t working_set, double bytes_per_second);
+
+// True where the curve lies clearly above its far end: what is read again and again stays in a
+// cache. The far end of a curve that was not measured far enough may itself be a cache's.
+bool fits_cache(const MachineLimits& limits, uint64_t working_set);
+
+// What filled the time of a phase, each as a share of it, 0..1.
+struct Strain {
+  double bandwidth = 0;    // moving the bytes at the limit would have taken this
+  double compute = 0;      // so would the operations at the peak
+  double link = 0;         // nothing ran, KV was under way
+  double kv_capacity = 0;  // someone waited for blocks
+  double queue = 0;        // someone waited, though not for blocks
+  double gaps = 0;         // between steps, while there was work
+  bool cached = false;     // fits_cache() of the working set
+};
+
+// The wall with the largest share: what has to give first. A queue is behind every wall; it is
+// named only where nothing else is near (so many sequences may run, no more). kUnknown if nothing
+// is.
+Wall nearest_wall(const Strain& strain);
 
 // bytes / seconds / read_limit(working set); 0 when nothing was measured.
 double bandwidth_saturation(const MachineLimits& limits, uint64_t bytes, uint64_t working_set,

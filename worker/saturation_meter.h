@@ -52,11 +52,12 @@ class SaturationMeter {
     double read_floor = 0;     // seconds that moving the bytes takes at the limit
     double compute_floor = 0;  // seconds that the operations take at the peak
     double set_seconds = 0;    // working set x seconds
-    double watched = 0;        // seconds of sweeps with work
-    double link = 0;           // of them: nothing to compute, KV under way to a peer
-    double kv_short = 0;
-    double queued = 0;
-    double time() const { return seconds + gaps; }
+    double link = 0;           // nothing to compute, KV under way to a peer
+    double watched = 0;        // seconds of sweeps with sequences
+    double kv_short = 0;       // of them
+    double queued = 0;         // of them
+    double time() const { return seconds + gaps + link; }
+    void add(const Slice& o);
   };
   struct Phase {
     std::deque<Slice> slices;
@@ -66,13 +67,13 @@ class SaturationMeter {
 
   void add(Phase& phase, const Slice& slice);
   void judge(Phase& phase);
-  void raise(Phase& phase, const Slice& sum);
-  static Slice total(const Phase& phase);
+  void raise(Phase& phase, Slice& sum);
+  void watch(Phase& phase, const WorkerGauges& gauges, double elapsed);
 
   TimeModel model_;
   Role role_;
   Phase prefill_, decode_;
-  double computing_ = 0;  // seconds of steps told since the last sweeps that saw transfers
+  bool stepped_ = false;  // since the sweep before
   uint64_t working_set_ = 0;
   uint64_t limits_raised_ = 0;
 };

@@ -123,5 +123,60 @@ TEST_CASE("walls by name") {
                                        "queue", "gaps"});
 }
 
+TEST_CASE("a limit that was passed is raised, for smaller sets too") {
+  MachineLimits m;
+  raise_read_limit(m, 100, 5e9);  // nothing was measured: nothing to raise
+  CHECK(m.read.empty());
+  const std::vector<ReadPoint> curve{{1 * kMiB, 40e9}, {16 * kMiB, 20e9}, {256 * kMiB, 10e9}};
+  for (const uint64_t at :
+       {uint64_t{0}, 1 * kMiB, 4 * kMiB, 16 * kMiB, 99 * kMiB, 256 * kMiB, 4096 * kMiB}) {
+    CAPTURE(at);
+    m.read = curve;
+    const double before = read_limit(m, at);
+    raise_read_limit(m, at, before * 0.9);
+    CHECK(m.read == curve);
+    const double seen = before * 1.1;
+    raise_read_limit(m, at, seen);
+    CHECK(read_limit(m, at) == doctest::Approx(seen));
+    CHECK(m.read.size() <= 4);
+    for (const ReadPoint& p : curve) {
+      CHECK(read_limit(m, p.working_set) >= p.bytes_per_second);
+      if (p.working_set < at) CHECK(read_limit(m, p.working_set) >= seen * (1 - 1e-9));
+      if (p.working_set > at && at >= curve.front().working_set) {
+        CHECK(read_limit(m, p.working_set) == p.bytes_per_second);
+      }
+    }
+  }
+  m.read.clear();
+  for (uint64_t i = 1; i <= 16; ++i) m.read.push_back({i * kMiB, 1e9});
+  raise_read_limit(m, 5 * kMiB + 7, 2e9);
+  CHECK(m.read.size() == 16);
+  CHECK(read_limit(m, 5 * kMiB + 7) == doctest::Approx(2e9));
+}
+
+TEST_CASE("a working set fits a cache where the curve is clearly above its far end") {
+  MachineLimits m;
+  CHECK_FALSE(fits_cache(m, 1));
+  m.read = {{1 * kMiB, 100e9}, {16 * kMiB, 60e9}, {64 * kMiB, 21e9}, {256 * kMiB, 20e9}};
+  CHECK(fits_cache(m, 1 * kMiB));
+  CHECK(fits_cache(m, 16 * kMiB));
+  CHECK_FALSE(fits_cache(m, 64 * kMiB));  // a twentieth is noise
+  CHECK_FALSE(fits_cache(m, 1024 * kMiB));
+}
+
+TEST_CASE("the nearest wall is what fills most of the time") {
+  CHECK(nearest_wall({}) == Wall::kUnknown);
+  CHECK(nearest_wall({.bandwidth = 0.9, .compute = 0.2, .gaps = 0.1}) == Wall::kDram);
+  CHECK(nearest_wall({.bandwidth = 0.6, .compute = 0.2, .cached = true}) == Wall::kCache);
+  CHECK(nearest_wall({.bandwidth = 0.2, .compute = 0.7, .queue = 1}) == Wall::kCompute);
+  CHECK(nearest_wall({.bandwidth = 0.1, .compute = 0.1, .link = 0.8}) == Wall::kLink);
+  CHECK(nearest_wall({.bandwidth = 0.9, .kv_capacity = 0.95}) == Wall::kKvCapacity);
+  CHECK(nearest_wall({.bandwidth = 0.3, .gaps = 0.5}) == Wall::kGaps);
+  // A queue alone says nothing, unless nothing else is near.
+  CHECK(nearest_wall({.bandwidth = 0.5, .queue = 1}) == Wall::kDram);
+  CHECK(nearest_wall({.bandwidth = 0.2, .queue = 1}) == Wall::kQueue);
+  CHECK(nearest_wall({.queue = 1}) == Wall::kQueue);
+}
+
 }  // namespace
 }  // namespace headrace
