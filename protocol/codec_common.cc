@@ -90,6 +90,7 @@ GrantedBlocks Cursor::granted(wire::GrantedBlocks::Reader r) {
   granted.blocks.reserve(size(blocks.size(), limits::kBlocks));
   for (auto b : blocks)
     granted.blocks.push_back({BlockId{b.getBlock()}, Generation{b.getGeneration()}});
+  granted.first_block = r.getFirstBlock();
   return granted;
 }
 
@@ -120,6 +121,7 @@ void write(wire::GrantedBlocks::Builder b, const GrantedBlocks& granted) {
     blocks[i].setBlock(raw(granted.blocks[i].block));
     blocks[i].setGeneration(raw(granted.blocks[i].generation));
   }
+  b.setFirstBlock(granted.first_block);
 }
 
 void write(capnp::List<wire::Id128>::Builder b, const std::vector<TransferId>& ids) {

@@ -1,3 +1,5 @@
+#include <cmath>
+
 #include "protocol/codec_parts.h"
 
 namespace headrace {
@@ -68,6 +70,24 @@ BlockCounts read_counts(wire::BlockCounts::Reader r) {
           r.getIncoming(), r.getPinned(), r.getQuarantined()};
 }
 
+// A wall of a newer peer is none that we know.
+Saturation read_saturation(wire::Saturation::Reader r) {
+  const bool known = r.getWall() <= static_cast<uint8_t>(Wall::kGaps);
+  return {r.getBandwidth(), r.getCompute(),
+          known ? static_cast<Wall>(r.getWall()) : Wall::kUnknown};
+}
+
+std::vector<PrefixEvent> read_events(Cursor& c, capnp::List<wire::PrefixEvent>::Reader r) {
+  std::vector<PrefixEvent> events;
+  events.reserve(c.size(r.size(), limits::kPrefixEvents));
+  for (auto e : r) {
+    if (e.getKind() > static_cast<uint8_t>(PrefixEvent::Kind::kReset))
+      c.refuse("unknown kind " + std::to_string(e.getKind()));
+    events.push_back({static_cast<PrefixEvent::Kind>(e.getKind()), e.getHash()});
+  }
+  return events;
+}
+
 to_coordinator::Beat read(Cursor& c, wire::Beat::Reader r) {
   to_coordinator::Beat m;
   m.incarnation = c.at("incarnation").id<Incarnation>(r.getIncarnation());
@@ -84,6 +104,13 @@ to_coordinator::Beat read(Cursor& c, wire::Beat::Reader r) {
   const auto correction = r.getCorrection();
   m.correction = {correction.getPrefill(), correction.getDecode(),
                   c.at("correction.overhead").duration(correction.getOverhead())};
+  m.draining = r.getDraining();
+  c.at("prefill");
+  m.prefill = read_saturation(r.getPrefill());
+  c.at("decode");
+  m.decode = read_saturation(r.getDecode());
+  m.prefix_from = r.getPrefixFrom();
+  m.prefix_events = read_events(c.at("prefixEvents"), r.getPrefixEvents());
   return m;
 }
 
@@ -104,7 +131,7 @@ to_coordinator::Refuse read(Cursor& c, wire::Refuse::Reader r) {
 
 to_coordinator::PrefillDone read(Cursor& c, wire::PrefillDone::Reader r) {
   return {c.at("transfer").id<TransferId>(r.getTransfer()), Attempt{r.getAttempt()},
-          c.at("compute").duration(r.getCompute()), r.getBytes()};
+          c.at("compute").duration(r.getCompute()), r.getBytes(), r.getCachedTokens()};
 }
 
 to_coordinator::Owned read(Cursor& c, wire::Owned::Reader r) {
@@ -114,6 +141,21 @@ to_coordinator::Owned read(Cursor& c, wire::Owned::Reader r) {
 to_coordinator::AttemptFailed read(Cursor& c, wire::AttemptFailed::Reader r) {
   return {c.at("transfer").id<TransferId>(r.getTransfer()), Attempt{r.getAttempt()},
           c.at("why").status(r.getWhy())};
+}
+
+// They go on to clients as they are, so what is no number ends here.
+float finite(const Cursor& c, float value) {
+  if (!std::isfinite(value)) c.refuse(std::to_string(value) + " is not finite");
+  return value;
+}
+
+Logprobs read_logprobs(Cursor& c, wire::Logprobs::Reader r) {
+  Logprobs l;
+  l.chosen = finite(c, r.getChosen());
+  const auto top = r.getTop();
+  l.top.reserve(c.size(top.size(), limits::kLogprobs));
+  for (auto t : top) l.top.push_back({t.getId(), finite(c, t.getValue())});
+  return l;
 }
 
 to_coordinator::TokenRun read_run(Cursor& c, wire::TokenRun::Reader r) {
@@ -126,6 +168,13 @@ to_coordinator::TokenRun read_run(Cursor& c, wire::TokenRun::Reader r) {
   m.status = c.at("runs.status").status(r.getStatus());
   m.cached_tokens = r.getCachedTokens();
   m.kv = c.at("runs.kv").id<Digest>(r.getKv());
+  c.at("runs.logprobs");
+  const auto logprobs = r.getLogprobs();
+  if (logprobs.size() != 0 && logprobs.size() != m.ids.size())
+    c.refuse(std::to_string(logprobs.size()) + " entries for " + std::to_string(m.ids.size()) +
+             " ids");
+  m.logprobs.reserve(logprobs.size());
+  for (auto l : logprobs) m.logprobs.push_back(read_logprobs(c, l));
   return m;
 }
 
@@ -194,6 +243,12 @@ void write(wire::ToCoordinator::Builder b, const to_coordinator::Register& m) {
   write_limits(w.initLimits(), m.limits);
 }
 
+void write_saturation(wire::Saturation::Builder b, const Saturation& m) {
+  b.setBandwidth(m.bandwidth);
+  b.setCompute(m.compute);
+  b.setWall(static_cast<uint8_t>(m.wall));
+}
+
 void write(wire::ToCoordinator::Builder b, const to_coordinator::Beat& m) {
   auto w = b.initBeat();
   codec::write(w.initIncarnation(), m.incarnation);
@@ -216,6 +271,15 @@ void write(wire::ToCoordinator::Builder b, const to_coordinator::Beat& m) {
   correction.setPrefill(m.correction.prefill);
   correction.setDecode(m.correction.decode);
   correction.setOverhead(wire_duration(m.correction.overhead));
+  w.setDraining(m.draining);
+  write_saturation(w.initPrefill(), m.prefill);
+  write_saturation(w.initDecode(), m.decode);
+  w.setPrefixFrom(m.prefix_from);
+  auto events = w.initPrefixEvents(count(m.prefix_events.size()));
+  for (unsigned i = 0; i < events.size(); ++i) {
+    events[i].setKind(static_cast<uint8_t>(m.prefix_events[i].kind));
+    events[i].setHash(m.prefix_events[i].hash);
+  }
 }
 
 void write(wire::ToCoordinator::Builder b, const to_coordinator::TokenizerPiece& m) {
@@ -246,6 +310,7 @@ void write(wire::ToCoordinator::Builder b, const to_coordinator::PrefillDone& m)
   w.setAttempt(raw(m.attempt));
   w.setCompute(wire_duration(m.compute));
   w.setBytes(m.bytes);
+  w.setCachedTokens(m.cached_tokens);
 }
 
 void write(wire::ToCoordinator::Builder b, const to_coordinator::Owned& m) {
@@ -261,6 +326,15 @@ void write(wire::ToCoordinator::Builder b, const to_coordinator::AttemptFailed& 
   codec::write(w.initWhy(), m.why);
 }
 
+void write_logprobs(wire::Logprobs::Builder b, const Logprobs& l) {
+  b.setChosen(l.chosen);
+  auto top = b.initTop(count(l.top.size()));
+  for (unsigned i = 0; i < top.size(); ++i) {
+    top[i].setId(l.top[i].id);
+    top[i].setValue(l.top[i].logprob);
+  }
+}
+
 void write(wire::ToCoordinator::Builder b, const to_coordinator::Tokens& m) {
   auto runs = b.initTokens().initRuns(count(m.runs.size()));
   for (unsigned i = 0; i < runs.size(); ++i) {
@@ -274,6 +348,8 @@ void write(wire::ToCoordinator::Builder b, const to_coordinator::Tokens& m) {
     codec::write(w.initStatus(), run.status);
     w.setCachedTokens(run.cached_tokens);
     codec::write(w.initKv(), run.kv);
+    auto logprobs = w.initLogprobs(count(run.logprobs.size()));
+    for (unsigned k = 0; k < logprobs.size(); ++k) write_logprobs(logprobs[k], run.logprobs[k]);
   }
 }
 
@@ -289,12 +365,17 @@ template <class M>
 size_t list_bytes(const M&) {
   return 0;
 }
-size_t list_bytes(const to_coordinator::Beat& m) { return m.transfers.size() * 16; }
+size_t list_bytes(const to_coordinator::Beat& m) {
+  return m.transfers.size() * 16 + m.prefix_events.size() * 16;
+}
 size_t list_bytes(const to_coordinator::TokenizerPiece& m) { return m.bytes.size(); }
 size_t list_bytes(const to_coordinator::Grant& m) { return m.granted.blocks.size() * 8; }
 size_t list_bytes(const to_coordinator::Tokens& m) {
   size_t bytes = 0;
-  for (const auto& run : m.runs) bytes += 160 + run.ids.size() * 4 + run.status.message.size();
+  for (const auto& run : m.runs) {
+    bytes += 160 + run.ids.size() * 4 + run.status.message.size();
+    for (const auto& l : run.logprobs) bytes += 24 + l.top.size() * 8;
+  }
   return bytes;
 }
 

@@ -7,7 +7,8 @@ namespace {
 unsigned count(size_t size) { return static_cast<unsigned>(size); }
 
 to_worker::Welcome read(Cursor& c, wire::Welcome::Reader r) {
-  return {Term{r.getTerm()}, WorkerId{r.getWorker()}, c.at("beatEvery").duration(r.getBeatEvery())};
+  return {Term{r.getTerm()}, WorkerId{r.getWorker()}, c.at("beatEvery").duration(r.getBeatEvery()),
+          c.at("cacheKey").id<CacheKey>(r.getCacheKey())};
 }
 
 to_worker::Rejected read(Cursor& c, wire::Rejected::Reader r) {
@@ -15,20 +16,29 @@ to_worker::Rejected read(Cursor& c, wire::Rejected::Reader r) {
 }
 
 to_worker::Ping read(Cursor& c, wire::Ping::Reader r) {
-  return {Term{r.getTerm()}, c.at("live").transfers(r.getLive())};
+  return {Term{r.getTerm()}, c.at("live").transfers(r.getLive()), r.getPrefixSeen()};
 }
 
 to_worker::FetchTokenizer read(Cursor& c, wire::FetchTokenizer::Reader r) {
   return {c.at("digest").id<Digest>(r.getDigest()), r.getOffset()};
 }
 
-Sampling read_sampling(wire::Sampling::Reader r) {
+Sampling read_sampling(Cursor& c, wire::Sampling::Reader r) {
   Sampling s;
   s.temperature = r.getTemperature();
   s.top_k = r.getTopK();
   s.top_p = r.getTopP();
   s.min_p = r.getMinP();
   s.seed = r.getSeed();
+  s.presence_penalty = r.getPresencePenalty();
+  s.frequency_penalty = r.getFrequencyPenalty();
+  s.repetition_penalty = r.getRepetitionPenalty();
+  c.at("sampling.bias");
+  const auto bias = r.getBias();
+  s.bias.reserve(c.size(bias.size(), limits::kLogitBias));
+  for (auto b : bias) s.bias.push_back({b.getId(), b.getValue()});
+  c.at("sampling.logprobs");
+  s.logprobs = static_cast<uint32_t>(c.size(r.getLogprobs(), limits::kLogprobs));
   return s;
 }
 
@@ -43,11 +53,12 @@ to_worker::Prepare read(Cursor& c, wire::Prepare::Reader r) {
   m.generated = r.getGenerated();
   m.max_tokens = r.getMaxTokens();
   c.at("sampling");
-  m.sampling = read_sampling(r.getSampling());
+  m.sampling = read_sampling(c, r.getSampling());
   m.end_tokens = c.at("endTokens").tokens(r.getEndTokens(), limits::kEndTokens);
   m.remote_prefill = r.getRemotePrefill();
   m.kv_digest = r.getKvDigest();
   m.deadline = c.at("deadline").duration(r.getDeadline());
+  m.cache_salt = r.getCacheSalt();
   return m;
 }
 
@@ -61,6 +72,7 @@ to_worker::Start read(Cursor& c, wire::Start::Reader r) {
   m.tokens = c.at("tokens").tokens(r.getTokens(), limits::kPromptTokens);
   m.grant = c.at("grant").granted(r.getGrant());
   m.deadline = c.at("deadline").duration(r.getDeadline());
+  m.cache_salt = r.getCacheSalt();
   return m;
 }
 
@@ -74,6 +86,7 @@ void write(wire::ToWorker::Builder b, const to_worker::Welcome& m) {
   w.setTerm(raw(m.term));
   w.setWorker(raw(m.worker));
   w.setBeatEvery(wire_duration(m.beat_every));
+  codec::write(w.initCacheKey(), m.cache_key);
 }
 
 void write(wire::ToWorker::Builder b, const to_worker::Rejected& m) {
@@ -84,12 +97,30 @@ void write(wire::ToWorker::Builder b, const to_worker::Ping& m) {
   auto w = b.initPing();
   w.setTerm(raw(m.term));
   codec::write(w.initLive(count(m.live.size())), m.live);
+  w.setPrefixSeen(m.prefix_seen);
 }
 
 void write(wire::ToWorker::Builder b, const to_worker::FetchTokenizer& m) {
   auto w = b.initFetchTokenizer();
   codec::write(w.initDigest(), m.digest);
   w.setOffset(m.offset);
+}
+
+void write_sampling(wire::Sampling::Builder b, const Sampling& s) {
+  b.setTemperature(s.temperature);
+  b.setTopK(s.top_k);
+  b.setTopP(s.top_p);
+  b.setMinP(s.min_p);
+  b.setSeed(s.seed);
+  b.setPresencePenalty(s.presence_penalty);
+  b.setFrequencyPenalty(s.frequency_penalty);
+  b.setRepetitionPenalty(s.repetition_penalty);
+  auto bias = b.initBias(count(s.bias.size()));
+  for (unsigned i = 0; i < bias.size(); ++i) {
+    bias[i].setId(s.bias[i].id);
+    bias[i].setValue(s.bias[i].bias);
+  }
+  b.setLogprobs(s.logprobs);
 }
 
 void write(wire::ToWorker::Builder b, const to_worker::Prepare& m) {
@@ -102,16 +133,12 @@ void write(wire::ToWorker::Builder b, const to_worker::Prepare& m) {
   codec::write(w.initPrompt(count(m.prompt.size())), m.prompt);
   w.setGenerated(m.generated);
   w.setMaxTokens(m.max_tokens);
-  auto sampling = w.initSampling();
-  sampling.setTemperature(m.sampling.temperature);
-  sampling.setTopK(m.sampling.top_k);
-  sampling.setTopP(m.sampling.top_p);
-  sampling.setMinP(m.sampling.min_p);
-  sampling.setSeed(m.sampling.seed);
+  write_sampling(w.initSampling(), m.sampling);
   codec::write(w.initEndTokens(count(m.end_tokens.size())), m.end_tokens);
   w.setRemotePrefill(m.remote_prefill);
   w.setKvDigest(m.kv_digest);
   w.setDeadline(wire_duration(m.deadline));
+  w.setCacheSalt(m.cache_salt);
 }
 
 void write(wire::ToWorker::Builder b, const to_worker::Start& m) {
@@ -124,6 +151,7 @@ void write(wire::ToWorker::Builder b, const to_worker::Start& m) {
   codec::write(w.initTokens(count(m.tokens.size())), m.tokens);
   codec::write(w.initGrant(), m.grant);
   w.setDeadline(wire_duration(m.deadline));
+  w.setCacheSalt(m.cache_salt);
 }
 
 void write(wire::ToWorker::Builder b, const to_worker::Cancel& m) {
@@ -140,7 +168,9 @@ size_t list_bytes(const M&) {
   return 0;
 }
 size_t list_bytes(const to_worker::Ping& m) { return m.live.size() * 16; }
-size_t list_bytes(const to_worker::Prepare& m) { return m.prompt.size() * 4; }
+size_t list_bytes(const to_worker::Prepare& m) {
+  return m.prompt.size() * 4 + m.sampling.bias.size() * 8;
+}
 size_t list_bytes(const to_worker::Start& m) {
   return m.tokens.size() * 4 + m.grant.blocks.size() * 8;
 }

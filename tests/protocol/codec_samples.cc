@@ -14,18 +14,38 @@ constexpr uint64_t k64 = std::numeric_limits<uint64_t>::max();
 constexpr uint32_t k32 = std::numeric_limits<uint32_t>::max();
 constexpr Token kLow = std::numeric_limits<Token>::min();
 constexpr Token kHigh = std::numeric_limits<Token>::max();
+constexpr float kInfF = std::numeric_limits<float>::infinity();
 constexpr double kInf = std::numeric_limits<double>::infinity();
 constexpr double kTiny = std::numeric_limits<double>::denorm_min();
 
 std::string awkward() { return std::string("nul \0 \xFF\xFE \xF0\x9F\x98\x80 \n", 15); }
 
-Sampling extreme_sampling() { return {std::numeric_limits<float>::max(), -1, -0.0f, 1e-38f, k64}; }
+Sampling extreme_sampling() {
+  Sampling s{std::numeric_limits<float>::max(), -1, -0.0f, 1e-38f, k64, -2, 1.5f, 1e-45f, {}, 0};
+  s.bias = {{kHigh, -100}, {kLow, 1e-45f}, {0, kInfF}};
+  s.logprobs = limits::kLogprobs;
+  return s;
+}
 
 GrantedBlocks granted(size_t blocks) {
-  GrantedBlocks g{{1, k64}, {"host", 65535}, {k64, 2}, {}};
+  GrantedBlocks g{{1, k64}, {"host", 65535}, {k64, 2}, {}, k32};
   for (size_t i = 0; i < blocks; ++i)
     g.blocks.push_back({BlockId{k32 - static_cast<uint32_t>(i)}, Generation{k32}});
   return g;
+}
+
+std::vector<PrefixEvent> events() {
+  std::vector<PrefixEvent> all;
+  for (uint64_t i = 0; i < limits::kPrefixEvents; ++i)
+    all.push_back({static_cast<PrefixEvent::Kind>(i % 3), k64 - i});
+  return all;
+}
+
+Logprobs logprobs(size_t alternatives) {
+  Logprobs l{-0.5f, {}};
+  for (size_t i = 0; i < alternatives; ++i)
+    l.top.push_back({kLow + static_cast<Token>(i), kLogprobFloor + static_cast<float>(i)});
+  return l;
 }
 
 ModelCard card() {
@@ -56,11 +76,12 @@ std::vector<ToWorker> sample_to_worker() {
   using namespace to_worker;
   std::vector<ToWorker> all;
   all.push_back(Welcome{});
-  all.push_back(Welcome{Term{k64}, WorkerId{k64}, limits::kDuration});
+  all.push_back(Welcome{Term{k64}, WorkerId{k64}, limits::kDuration, {k64, 3}});
   all.push_back(Rejected{});
   all.push_back(Rejected{error(Errc::kInvalid, awkward())});
   all.push_back(Ping{});
-  all.push_back(Ping{Term{1}, std::vector<TransferId>(limits::kTransfers, TransferId{k64, 0})});
+  all.push_back(
+      Ping{Term{1}, std::vector<TransferId>(limits::kTransfers, TransferId{k64, 0}), k64});
   all.push_back(FetchTokenizer{});
   all.push_back(FetchTokenizer{{k64, k64}, k64});
   all.push_back(Prepare{});
@@ -76,14 +97,19 @@ std::vector<ToWorker> sample_to_worker() {
                   {2, 0},
                   true,
                   true,
-                  -limits::kDuration};
+                  -limits::kDuration,
+                  k64};
   all.push_back(prepare);
   prepare.prompt.assign(100'000, kHigh);
   prepare.end_tokens.assign(limits::kEndTokens, 5);
   prepare.remote_prefill = false;
+  for (size_t i = 3; i < limits::kLogitBias; ++i)
+    prepare.sampling.bias.push_back({kHigh, -100 + 0.125f * static_cast<float>(i)});
+  prepare.sampling.logprobs = 1;
   all.push_back(prepare);
   all.push_back(Start{});
-  all.push_back(Start{Term{7}, {1, 2}, {3, 4}, {5, 6}, Attempt{9}, {1, 2, 3}, granted(1000), 10s});
+  all.push_back(
+      Start{Term{7}, {1, 2}, {3, 4}, {5, 6}, Attempt{9}, {1, 2, 3}, granted(1000), 10s, k64});
   all.push_back(Cancel{});
   all.push_back(Cancel{Term{1}, {2, 3}, Attempt{4}, error(Errc::kCancelled, "client gone")});
   return all;
@@ -110,17 +136,34 @@ std::vector<ToCoordinator> sample_to_coordinator() {
                      11,
                      std::vector<TransferId>(limits::kTransfers, TransferId{0, 1}),
                      5ms,
-                     {kInf, -1, -3ms}});
+                     {kInf, -1, -3ms},
+                     true,
+                     {0.75, kTiny, Wall::kGaps},
+                     {kInf, -1, Wall::kCache},
+                     k64,
+                     events()});
+  Beat small;  // small enough to be cut and mutated
+  small.transfers = {{1, 2}};
+  small.draining = true;
+  small.prefill = {0.5, 2, Wall::kLink};
+  small.prefix_events = {{PrefixEvent::Kind::kReset, 0}, {PrefixEvent::Kind::kEvicted, 5}};
+  all.push_back(small);
   all.push_back(TokenizerPiece{});
   all.push_back(TokenizerPiece{{1, 2}, k64, k64, Bytes(limits::kPieceBytes, std::byte{0xAB})});
   all.push_back(Grant{});
   all.push_back(Grant{{1, 2}, Attempt{3}, granted(limits::kBlocks)});
   all.push_back(Refuse{});
   all.push_back(Refuse{{1, 2}, Attempt{3}, error(Errc::kOverloaded, "no blocks")});
-  all.push_back(PrefillDone{{1, 2}, Attempt{3}, 4ns, k64});
+  all.push_back(PrefillDone{});
+  all.push_back(PrefillDone{{1, 2}, Attempt{3}, 4ns, k64, k32});
   all.push_back(Owned{{k64, k64}, Attempt{k32}});
   all.push_back(AttemptFailed{{1, 2}, Attempt{3}, error(Errc::kUnknown, awkward())});
   all.push_back(Tokens{});
+  Tokens one;
+  one.runs.resize(1);
+  one.runs[0].ids = {5, 6};
+  one.runs[0].logprobs = {logprobs(2), logprobs(0)};
+  all.push_back(one);
   Tokens tokens;
   for (uint32_t i = 0; i < 300; ++i)
     tokens.runs.push_back({{i, 1},
@@ -130,7 +173,8 @@ std::vector<ToCoordinator> sample_to_coordinator() {
                            static_cast<Finish>(i % 5),
                            error(Errc::kNumeric, "NaN"),
                            i,
-                           {i, i}});
+                           {i, i},
+                           std::vector<Logprobs>(i % 2 == 0 ? i % 5 : 0, logprobs(i % 21))});
   tokens.runs[0].ids.assign(limits::kRunTokens, 7);
   all.push_back(tokens);
   all.push_back(Quiesced{{1, 2}, Attempt{3}, k32});

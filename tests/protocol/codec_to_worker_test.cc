@@ -1,9 +1,13 @@
 #include <doctest/doctest.h>
 
+#include <capnp/message.h>
+#include <capnp/serialize.h>
+
 #include <bit>
 #include <cmath>
 
 #include "protocol/limits.h"
+#include "protocol/mesh.capnp.h"
 #include "tests/protocol/codec_samples.h"
 
 namespace headrace {
@@ -28,11 +32,29 @@ TEST_CASE("NaN travels bit by bit") {
   to_worker::Prepare prepare;
   prepare.sampling.temperature = std::bit_cast<float>(0x7FC12345u);
   prepare.sampling.top_p = -std::numeric_limits<float>::infinity();
+  prepare.sampling.repetition_penalty = std::bit_cast<float>(0xFFC00001u);
+  prepare.sampling.bias = {{1, std::bit_cast<float>(0x7FC00077u)}};
   const auto back = decode_to_worker(encode(ToWorker{prepare}));
   REQUIRE(back);
   const auto& sampling = std::get<to_worker::Prepare>(*back).sampling;
   CHECK(std::bit_cast<uint32_t>(sampling.temperature) == 0x7FC12345u);
   CHECK(sampling.top_p == -std::numeric_limits<float>::infinity());
+  CHECK(std::bit_cast<uint32_t>(sampling.repetition_penalty) == 0xFFC00001u);
+  REQUIRE(sampling.bias.size() == 1);
+  CHECK(std::bit_cast<uint32_t>(sampling.bias[0].bias) == 0x7FC00077u);
+}
+
+// Fields are added at the end: a message of an older peer lacks them and reads as by default.
+TEST_CASE("what a message does not have reads as the default") {
+  capnp::MallocMessageBuilder builder;
+  builder.initRoot<wire::ToWorker>().initPrepare();
+  const auto array = capnp::messageToFlatArray(builder);
+  const auto back =
+      decode_to_worker(std::as_bytes(std::span(array.asBytes().begin(), array.asBytes().size())));
+  REQUIRE(back);
+  to_worker::Prepare wanted;
+  wanted.sampling.top_p = 0;  // has no default on the wire
+  CHECK(std::get<to_worker::Prepare>(*back) == wanted);
 }
 
 TEST_CASE("the longest prompt passes, one more token is refused by name") {
@@ -63,6 +85,12 @@ TEST_CASE("other lists have limits, too") {
   to_worker::Prepare prepare;
   prepare.end_tokens.resize(limits::kEndTokens + 1);
   CHECK(why(prepare) == "Prepare.endTokens: 4097 entries, the limit is 4096");
+  prepare = {};
+  prepare.sampling.bias.resize(limits::kLogitBias + 1);
+  CHECK(why(prepare) == "Prepare.sampling.bias: 1025 entries, the limit is 1024");
+  prepare = {};
+  prepare.sampling.logprobs = limits::kLogprobs + 1;
+  CHECK(why(prepare) == "Prepare.sampling.logprobs: 21 entries, the limit is 20");
 }
 
 TEST_CASE("our own durations and reasons are cut to what a peer takes") {
