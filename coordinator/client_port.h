@@ -50,7 +50,7 @@ struct Ended {
   Usage usage;
   Timing timing;
   bool remote_prefill = false;  // the KV came from a prefill worker
-  Digest kv;                    // if asked for
+  Digest kv;                    // if asked for; zero when a stop text ended it
 };
 
 // Implemented by those who ask. Told on their own strand.
@@ -91,10 +91,12 @@ struct Submit {
   Ref<ClientPort> client;
 };
 
-// To the Dispatcher: the client took chunks up to this position (exclusive); opens credit.
+// To the Dispatcher: the client took chunks up to this position (exclusive); opens credit. `owner`
+// as in Submit or Resume, 0: whoever has it; of one who was taken over since it is ignored.
 struct Acknowledge {
   RequestId request;
   uint32_t position = 0;
+  uint64_t owner = 0;
 };
 
 // To the Dispatcher: the client asks to stop. Ended{kCancelled} follows.

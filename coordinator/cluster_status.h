@@ -14,7 +14,9 @@ struct WorkerStatus {
   WorkerId id{};
   std::string name;
   Role role{};
-  std::string state;  // "ready"; "stalled": work without progress; "draining": takes no more
+  // "ready"; "draining": takes no more; "stalled": work without progress; "suspect": its last beat
+  // held numbers that cannot be
+  std::string state;
   uint64_t pid = 0;
   std::string device;
   Endpoint kv;
@@ -43,6 +45,12 @@ struct Totals {
   uint64_t repeats = 0;    // token runs that were here already: dropped
   uint64_t gaps = 0;       // token runs that left something out: attempt failed
   uint64_t conflicts = 0;  // another token at a logged position: attempt failed
+  uint64_t resumed = 0;
+  uint64_t stop_matched = 0;  // ended by a stop text
+  uint64_t told_again = 0;    // Prepare, Start or Cancel that a worker seems to have missed
+  uint64_t closing_lost = 0;  // cancelled attempts given up without Quiesced
+  uint64_t prefix_gaps = 0;   // beats whose prefix events do not follow those taken
+  uint64_t poisoned = 0;      // requests that workers died of
 };
 
 struct ClusterStatus {

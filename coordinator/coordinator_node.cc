@@ -7,6 +7,7 @@ namespace headrace::coordinator {
 Result<std::unique_ptr<CoordinatorNode>> CoordinatorNode::start(std::shared_ptr<Strand> strand,
                                                                 Network& network, Random& random,
                                                                 CoordinatorOptions options) {
+  if (!options.dispatcher.text_strand) options.dispatcher.text_strand = options.text_strand;
   auto body = std::make_shared<Body>();
   body->door = std::make_shared<MeshDoor>(strand);
   body->dispatcher = std::make_shared<Dispatcher>(strand, random, Ref<MeshPort>(strand, body->door),

@@ -13,6 +13,9 @@ struct CoordinatorOptions {
   Endpoint mesh{"127.0.0.1", 0};  // where workers knock; port 0: any
   DispatcherOptions dispatcher;
   TextModelFactory make_text = make_text_model;
+  // Where text becomes tokens, if the dispatcher's options name none: on another thread than the
+  // node's strand, a long prompt holds nobody up. None: the node's strand.
+  std::shared_ptr<Strand> text_strand{};
 };
 
 // A whole coordinator but for the client edge: the Dispatcher and its door to the workers, wired on

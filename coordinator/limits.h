@@ -19,6 +19,20 @@ inline constexpr uint32_t kUnacknowledgedMax = 64;  // tokens under way to one c
 inline constexpr Duration kClientStall = 60s;       // a finished answer that nobody takes
 inline constexpr int kAttemptsMax = 3;              // failed attempts after which a request ends
 inline constexpr uint32_t kGrowthReserve = 256;     // tokens of answer that routing reserves
+inline constexpr size_t kStopsMax = 16;             // stop texts of a request
+inline constexpr size_t kStopBytesMax = 256;        // of one of them
+inline constexpr size_t kStopTokensMax = 64;
+inline constexpr size_t kCacheSaltBytesMax = 256;
+inline constexpr size_t kMessagesMax = 4096;               // of a chat
+inline constexpr size_t kTextWaitingBytesMax = 32u << 20;  // prompts that are not tokens yet
+inline constexpr size_t kDetokenizeIdsMax = 1 << 20;       // of one question
+inline constexpr size_t kDetokenizeBytesMax = 1 << 20;     // text of one answer to it
+// How far decoding may run ahead of a client; past it the answer waits without a worker.
+inline constexpr uint32_t kBehindMax = 4096;
+inline constexpr Duration kResumeWithin = 30s;          // a resumable request without client
+inline constexpr Duration kRetained = 10min;            // the end of a resumable request
+inline constexpr size_t kRetainedMax = 1024;            // such ends; the oldest goes first
+inline constexpr size_t kRetainedBytesMax = 64u << 20;  // of all of them
 // How long requests wait once the last worker that could decode is gone.
 inline constexpr Duration kNoWorkerWait = 3s;
 
@@ -43,6 +57,21 @@ inline constexpr Duration kBackoffMin = 50ms;                  // after a refusa
 inline constexpr Duration kBackoffMax = 1s;
 inline constexpr Duration kClosingWithin = 60s;  // a cancelled attempt that never says Quiesced
 inline constexpr size_t kClosingMax = 65536;
+
+inline constexpr Duration kTellAgain = 1s;    // a Cancel that is not answered
+inline constexpr size_t kTellAgainMax = 256;  // of those in one sweep
+// An attempt that a worker's beats do not name: after so many it is told again, so often, then the
+// attempt has failed.
+inline constexpr int kBeatsMissing = 2;
+inline constexpr int kRepeatsMax = 2;
+inline constexpr Duration kPairBackoffMin = 1s;  // two workers that failed a hand-off
+inline constexpr Duration kPairBackoffMax = 60s;
+inline constexpr size_t kPairsMax = 4096;
+inline constexpr Duration kDistrust = 5s;       // a worker that sent what cannot be
+inline constexpr int kDeathsMax = 2;            // workers that may die of one request
+inline constexpr Duration kPoisonWindow = 30s;  // deaths that may belong together
+inline constexpr Duration kBarredFor = 10min;   // a prompt that workers died of
+inline constexpr size_t kBarredMax = 1024;
 
 // Tokenizer.
 inline constexpr uint64_t kTokenizerBytesMax = 64u << 20;
