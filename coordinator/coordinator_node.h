@@ -39,6 +39,7 @@ class CoordinatorNode {
   const Ref<Dispatcher>& dispatcher() const { return dispatcher_; }
   // For tests; to be used on the strand.
   const MeshDoor& door() const { return *body_->door; }
+  const Dispatcher& actor() const { return *body_->dispatcher; }
 
  private:
   struct Body {

@@ -65,6 +65,9 @@ class Dispatcher final : public WorkerEvents {
 
   void on(BeginSweeps begin);
 
+  // For tests; on the strand.
+  const std::map<RequestId, std::unique_ptr<RequestRecord>>& requests() const { return requests_; }
+
  private:
   using Record = RequestRecord;
   using Queue = std::list<Record*>;

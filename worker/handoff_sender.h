@@ -47,6 +47,7 @@ class HandoffSender {
   // Deadlines and signs of life; the owner calls it each 100 ms.
   void sweep();
   uint64_t bytes_sent() const { return bytes_sent_; }
+  bool committed() const { return state_ == State::kCommitted; }  // all sent, no verdict yet
 
  private:
   enum class State : uint8_t { kDialing, kHello, kStreaming, kCommitted, kEnded };

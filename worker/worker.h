@@ -96,6 +96,8 @@ class Worker : public std::enable_shared_from_this<Worker> {
   BlockCounts blocks() const { return pool_.counts(); }
   const WorkerCounters& counters() const { return counters_; }
   size_t sequences() const { return sequences_.size(); }
+  const std::map<uint64_t, Sequence>& held() const { return sequences_; }
+  const BlockPool& pool() const { return pool_; }
   Endpoint kv_endpoint() const;
 
  private:
