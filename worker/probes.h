@@ -43,6 +43,12 @@ struct WorkerGauges {
   bool kv_short = false;   // someone waits because blocks are missing
   bool draining = false;
   Saturation prefill, decode;
+  // Limits as they stand, see SaturationMeter; 0: not measured.
+  uint64_t working_set = 0;  // bytes, of the last step
+  double read_limit = 0;     // bytes per second, at that working set
+  double int8_peak = 0;      // operations per second
+  double f32_peak = 0;
+  uint64_t limits_raised = 0;
 };
 
 // Eyes on a worker; the actor tells them what it does, on its strand, and never waits for them.

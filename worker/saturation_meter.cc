@@ -86,6 +86,16 @@ void SaturationMeter::sweep(const WorkerGauges& gauges, double elapsed) {
   judge(decode_);
 }
 
+void SaturationMeter::describe(WorkerGauges& gauges) const {
+  gauges.prefill = prefill_.seen;
+  gauges.decode = decode_.seen;
+  gauges.working_set = working_set_;
+  gauges.read_limit = read_limit(model_.limits, working_set_);
+  gauges.int8_peak = model_.limits.int8_ops_per_second;
+  gauges.f32_peak = model_.limits.f32_flops_per_second;
+  gauges.limits_raised = limits_raised_;
+}
+
 void SaturationMeter::watch(Phase& phase, const WorkerGauges& gauges, double elapsed) {
   if (phase.slices.empty() || !(elapsed > 0)) return;
   const bool work = gauges.running > 0 || gauges.waiting > 0;

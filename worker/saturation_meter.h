@@ -37,6 +37,8 @@ class SaturationMeter {
 
   Saturation prefill() const { return prefill_.seen; }
   Saturation decode() const { return decode_.seen; }
+  // Both, and the limits as they stand, into what the probes are told.
+  void describe(WorkerGauges& gauges) const;
   // What counts as the limits now, and how often one was raised.
   const MachineLimits& limits() const { return model_.limits; }
   uint64_t limits_raised() const { return limits_raised_; }

@@ -58,6 +58,13 @@ TEST_CASE("saturation is bytes over time over the limit, gaps included") {
   CHECK(meter.prefill() == Saturation{});
   CHECK(meter.working_set() == 500 * kMB);
   CHECK(meter.limits_raised() == 0);
+  WorkerGauges g;
+  meter.describe(g);
+  CHECK(g.decode == meter.decode());
+  CHECK(g.working_set == 500 * kMB);
+  CHECK(g.read_limit == 10e9);
+  CHECK(g.int8_peak == 1e12);
+  CHECK(g.f32_peak == 1e11);
 }
 
 TEST_CASE("the window forgets: what is shown follows the last seconds") {
