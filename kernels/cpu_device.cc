@@ -22,13 +22,14 @@ struct Bodies {
   void (*rope_append_kv)(const RopeAppendKv&, ThreadPool&);
   void (*attention)(const Attention&, ThreadPool&, std::byte*);
   void (*swiglu)(const SwiGlu&, ThreadPool&);
+  void (*log_probs)(const LogProbs&, ThreadPool&);
   void (*sample)(const Sample&, ThreadPool&, std::byte*);
 };
 
 #define HEADRACE_BODIES(path)                                                                  \
   Bodies {                                                                                     \
     embed_##path, rms_norm_##path, quantize_rows_##path, matmul_##path, rope_append_kv_##path, \
-        attention_##path, swiglu_##path, sample_##path                                         \
+        attention_##path, swiglu_##path, log_probs_##path, sample_##path                       \
   }
 Bodies bodies_of(CpuPath path) {
   switch (path) {
@@ -66,8 +67,11 @@ class CpuDevice final : public Device {
   void run(const Attention& op) override {
     timed(op, bodies_.attention, scratch(attention_scratch_bytes(op, pool_.threads())));
   }
-  void run(const AdjustLogits& op) override { plain(op); }
-  void run(const LogProbs& op) override { plain(op); }
+  // One body for all paths: a few scattered logits.
+  void run(const AdjustLogits& op) override {
+    timed(op, [](const AdjustLogits& o, ThreadPool&) { reference(o); });
+  }
+  void run(const LogProbs& op) override { timed(op, bodies_.log_probs); }
   void run(const Sample& op) override {
     timed(op, bodies_.sample, scratch(sample_scratch_bytes(op, pool_.threads())));
   }
@@ -75,12 +79,6 @@ class CpuDevice final : public Device {
   std::vector<OpAccount> take_accounts() override { return accounts_.take(); }
 
  private:
-  // Operations that have one body for all paths.
-  template <class Op>
-  void plain(const Op& op) {
-    timed(op, [](const Op& o, ThreadPool&) { reference(o); });
-  }
-
   template <class Op, class Body, class... Scratch>
   void timed(const Op& op, Body body, Scratch... scratch) {
     const auto start = std::chrono::steady_clock::now();

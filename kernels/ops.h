@@ -101,7 +101,8 @@ struct AdjustLogits {
 };
 
 // ln softmax(logits[r, :vocab]) of the chosen token and of the counts[r] most probable ones, at
-// temperature 1. Finite: at least kLogprobMin. Equal logits: the lower id first.
+// temperature 1. Finite: at least kLogprobMin. Equal logits: the lower id first. Past the
+// vocabulary the id is -1.
 constexpr float kLogprobMin = -9999;
 struct LogProbs {
   const float* logits;    // [rows, vocab], rows `stride` floats apart

@@ -23,6 +23,7 @@ size_t sample_scratch_bytes(const Sample& op, int threads);
   void rope_append_kv_##path(const RopeAppendKv& op, ThreadPool& pool);             \
   void attention_##path(const Attention& op, ThreadPool& pool, std::byte* scratch); \
   void swiglu_##path(const SwiGlu& op, ThreadPool& pool);                           \
+  void log_probs_##path(const LogProbs& op, ThreadPool& pool);                      \
   void sample_##path(const Sample& op, ThreadPool& pool, std::byte* scratch);
 
 HEADRACE_CPU_BODIES(portable)
