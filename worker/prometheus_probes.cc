@@ -1,0 +1,367 @@
+#include "worker/prometheus_probes.h"
+
+#include "kernels/ops.h"
+
+namespace headrace::worker {
+namespace {
+
+using enum MetricType;
+
+constexpr double kStepBuckets[] = {.0002, .0005, .001, .002, .003, .005, .0075, .01, .015, .02,
+                                   .03,   .05,   .1,   .2,   .5,   1,    2,     5,   10};
+constexpr double kHandoffBuckets[] = {.0005, .001, .002, .005, .01, .02, .05, .1,
+                                      .2,    .5,   1,    2,    5,   10,  30};
+
+enum Index {
+  kDramBytes,
+  kFlops,
+  kOpSeconds,
+  kSteps,
+  kStepSeconds,
+  kStepDuration,
+  kGapSeconds,
+  kStepTokens,
+  kBandwidth,
+  kCompute,
+  kWall,
+  kWorkingSet,
+  kReadLimit,
+  kPeak,
+  kLimitRaised,
+  kWeightBytes,
+  kKvTokenBytes,
+  kRunning,
+  kWaiting,
+  kDraining,
+  kBlocks,
+  kUsage,
+  kSlack,
+  kShort,
+  kPrefixAsked,
+  kPrefixHit,
+  kPreempted,
+  kHandoffBytes,
+  kHandoffSeconds,
+  kHandoffs,
+  kHandoffFailures,
+  kInflight,
+  kFailed,
+  kRefused,
+  kLoaded,
+  kLoadSeconds,
+  kModelBytes,
+  kCacheConfig,
+  kCount,
+};
+
+constexpr MetricSpec kSpecs[] = {
+    {"headrace_dram_bytes_total", kCounter, "bytes",
+     "Bytes that operations had to move if nothing is cached, by operation and kind (weights, kv, "
+     "activations)"},
+    {"headrace_flops_total", kCounter, "operations",
+     "Arithmetic operations by operation; a multiply-add is two"},
+    {"headrace_op_seconds_total", kCounter, "seconds", "Time spent in each operation"},
+    {"headrace_steps_total", kCounter, "steps", "Engine steps by kind (prefill, decode, mixed)"},
+    {"headrace_step_seconds_total", kCounter, "seconds", "Time with a step in execution, by kind"},
+    {"headrace_step_duration_seconds", kHistogram, "seconds", "How long single steps took",
+     kStepBuckets},
+    {"headrace_step_gap_seconds_total", kCounter, "seconds",
+     "Time between two steps while there was work"},
+    {"headrace_step_tokens_total", kCounter, "tokens",
+     "Rows of steps by phase: prompt tokens computed (prefill), tokens generated (decode)"},
+    {"headrace_bandwidth_saturation_ratio", kGauge, "ratio",
+     "Bytes that had to move over time over the read limit at the working set, over the last "
+     "seconds with steps of this phase"},
+    {"headrace_compute_saturation_ratio", kGauge, "ratio",
+     "Operations over time over the peak, over the last seconds with steps of this phase"},
+    {"headrace_wall", kGauge, "flag",
+     "1 for the wall that is nearest in this phase (dram, cache, compute, link, kv_capacity, "
+     "queue, gaps)"},
+    {"headrace_working_set_bytes", kGauge, "bytes", "Weights and KV that the last step went over"},
+    {"headrace_read_limit_bytes_per_second", kGauge, "bytes per second",
+     "Measured read bandwidth of this machine at the working set"},
+    {"headrace_peak_flops_per_second", kGauge, "operations per second",
+     "Measured peak of this machine by type of arithmetic"},
+    {"headrace_limit_raised_total", kCounter, "limits",
+     "Measured limits that steps passed and that were raised to what was seen"},
+    {"headrace_weight_bytes_per_step", kGauge, "bytes", "Weights that one decode step reads"},
+    {"headrace_kv_bytes_per_token", kGauge, "bytes", "K and V of one token, all layers"},
+    {"headrace_sequences_running", kGauge, "sequences", "Sequences in the batch"},
+    {"headrace_sequences_waiting", kGauge, "sequences", "Sequences admitted and not yet begun"},
+    {"headrace_draining", kGauge, "flag", "1 while this worker takes no new work"},
+    {"headrace_kv_blocks", kGauge, "blocks",
+     "KV blocks by state (free, active, cached, incoming, pinned, quarantined)"},
+    {"headrace_kv_usage_ratio", kGauge, "ratio",
+     "Blocks that nobody else can have now (active, incoming, pinned, quarantined) of all"},
+    {"headrace_kv_slack_tokens", kGauge, "tokens",
+     "Places for tokens in partly filled blocks of running sequences"},
+    {"headrace_kv_short", kGauge, "flag", "1 while someone waits because KV blocks are missing"},
+    {"headrace_prefix_cache_queries_total", kCounter, "tokens",
+     "Prompt tokens looked up in the prefix cache"},
+    {"headrace_prefix_cache_hits_total", kCounter, "tokens",
+     "Prompt tokens found in the prefix cache"},
+    {"headrace_preemptions_total", kCounter, "sequences",
+     "Sequences whose blocks were taken away, to be computed again"},
+    {"headrace_kv_handoff_bytes_total", kCounter, "bytes", "KV moved between workers, by side"},
+    {"headrace_kv_handoff_seconds", kHistogram, "seconds",
+     "Hand-offs by phase: wait (until the first byte), wire, total", kHandoffBuckets},
+    {"headrace_kv_handoffs_total", kCounter, "transfers", "Hand-offs that succeeded, by side"},
+    {"headrace_kv_handoff_failures_total", kCounter, "transfers",
+     "Hand-offs that failed, by side and reason"},
+    {"headrace_kv_handoff_inflight", kGauge, "transfers", "Hand-offs under way, both sides"},
+    {"headrace_attempts_failed_total", kCounter, "attempts",
+     "Attempts at requests that failed here, by reason"},
+    {"headrace_refusals_total", kCounter, "attempts", "Work that was refused here, by reason"},
+    {"headrace_model_loaded_ratio", kGauge, "ratio", "Share of the model that is loaded"},
+    {"headrace_model_load_seconds", kGauge, "seconds", "How long loading the model took"},
+    {"headrace_model_size_bytes", kGauge, "bytes", "Weights that a step reads; 0 until loaded"},
+    {"headrace_cache_config_info", kGauge, "info", "KV cache of this worker; always 1"},
+};
+static_assert(std::size(kSpecs) == kCount);
+
+constexpr const char* kTransport = "tcp";
+constexpr const char* kStates[] = {"free", "active", "cached", "incoming", "pinned", "quarantined"};
+constexpr Wall kWalls[] = {Wall::kDram,       Wall::kCache, Wall::kCompute, Wall::kLink,
+                           Wall::kKvCapacity, Wall::kQueue, Wall::kGaps};
+constexpr Errc kReasons[] = {
+    Errc::kInvalid,         Errc::kNotFound, Errc::kOverloaded,   Errc::kUnavailable,
+    Errc::kCancelled,       Errc::kDeadline, Errc::kDisconnected, Errc::kStale,
+    Errc::kContextExceeded, Errc::kNumeric,  Errc::kInternal,     Errc::kUnknown,
+};
+
+// What an operator does about a hand-off that failed.
+std::string_view failure(Errc why) {
+  switch (why) {
+    case Errc::kDisconnected:
+    case Errc::kUnavailable:
+      return "peer_lost";
+    case Errc::kDeadline:
+      return "timeout";
+    case Errc::kOverloaded:
+      return "no_space";
+    case Errc::kInvalid:
+      return "incompatible";
+    case Errc::kCancelled:
+    case Errc::kStale:
+      return "aborted";
+    default:
+      return "internal";
+  }
+}
+constexpr std::string_view kFailures[] = {"peer_lost",    "timeout", "no_space",
+                                          "incompatible", "aborted", "internal"};
+
+template <class... Ops>
+std::array<const char*, sizeof...(Ops)> op_names() {
+  return {kernels::name(Ops{})...};
+}
+
+std::map<Errc, CounterMetric> by_reason(Metrics& metrics, const MetricSpec& spec) {
+  std::map<Errc, CounterMetric> out;
+  for (const Errc why : kReasons) {
+    out[why] = metrics.counter(spec, {{"reason", std::string(name(why))}});
+  }
+  return out;
+}
+
+void count(const std::map<Errc, CounterMetric>& counters, Errc why) {
+  const auto found = counters.find(why);
+  (found == counters.end() ? counters.at(Errc::kUnknown) : found->second).add();
+}
+
+}  // namespace
+
+std::span<const MetricSpec> metric_specs() { return kSpecs; }
+
+PrometheusProbes::PrometheusProbes(Metrics& metrics) : metrics_(metrics) {
+  add_steps();
+  add_machine();
+  add_sequences();
+  add_handoffs();
+  add_outcomes();
+}
+
+void PrometheusProbes::add_steps() {
+  for (const char* name :
+       op_names<kernels::Embed, kernels::RmsNorm, kernels::QuantizeRows, kernels::MatMul,
+                kernels::RopeAppendKv, kernels::Attention, kernels::SwiGlu, kernels::AdjustLogits,
+                kernels::LogProbs, kernels::Sample>()) {
+    op(name);
+  }
+  for (const StepKind kind : {StepKind::kPrefill, StepKind::kDecode, StepKind::kMixed}) {
+    const MetricLabels labels{{"kind", name(kind)}};
+    Kind& k = kinds_[static_cast<size_t>(kind)];
+    k.steps = metrics_.counter(kSpecs[kSteps], labels);
+    k.seconds = metrics_.counter(kSpecs[kStepSeconds], labels);
+    k.duration = metrics_.histogram(kSpecs[kStepDuration], labels);
+  }
+  gap_seconds_ = metrics_.counter(kSpecs[kGapSeconds]);
+  prefill_tokens_ = metrics_.counter(kSpecs[kStepTokens], {{"phase", "prefill"}});
+  decode_tokens_ = metrics_.counter(kSpecs[kStepTokens], {{"phase", "decode"}});
+}
+
+const PrometheusProbes::Op& PrometheusProbes::op(std::string_view name) {
+  const auto found = ops_.find(name);
+  if (found != ops_.end()) return found->second;
+  const std::string text(name);
+  const auto bytes = [&](const char* kind) {
+    return metrics_.counter(kSpecs[kDramBytes], {{"op", text}, {"kind", kind}});
+  };
+  const MetricLabels labels{{"op", text}};
+  const Op made{bytes("weights"), bytes("kv"), bytes("activations"),
+                metrics_.counter(kSpecs[kFlops], labels),
+                metrics_.counter(kSpecs[kOpSeconds], labels)};
+  return ops_.emplace(text, made).first->second;
+}
+
+PrometheusProbes::Phase PrometheusProbes::phase(const char* name) {
+  const MetricLabels labels{{"phase", name}};
+  Phase p;
+  p.bandwidth = metrics_.gauge(kSpecs[kBandwidth], labels);
+  p.compute = metrics_.gauge(kSpecs[kCompute], labels);
+  for (const Wall wall : kWalls) {
+    p.walls[wall] =
+        metrics_.gauge(kSpecs[kWall], {{"phase", name}, {"wall", headrace::name(wall)}});
+  }
+  return p;
+}
+
+void PrometheusProbes::add_machine() {
+  prefill_ = phase("prefill");
+  decode_ = phase("decode");
+  working_set_ = metrics_.gauge(kSpecs[kWorkingSet]);
+  read_limit_ = metrics_.gauge(kSpecs[kReadLimit]);
+  int8_peak_ = metrics_.gauge(kSpecs[kPeak], {{"dtype", "int8"}});
+  f32_peak_ = metrics_.gauge(kSpecs[kPeak], {{"dtype", "f32"}});
+  limits_raised_ = metrics_.counter(kSpecs[kLimitRaised]);
+  weight_bytes_ = metrics_.gauge(kSpecs[kWeightBytes]);
+  kv_token_bytes_ = metrics_.gauge(kSpecs[kKvTokenBytes]);
+}
+
+void PrometheusProbes::add_sequences() {
+  running_ = metrics_.gauge(kSpecs[kRunning]);
+  waiting_ = metrics_.gauge(kSpecs[kWaiting]);
+  draining_ = metrics_.gauge(kSpecs[kDraining]);
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    blocks_[i] = metrics_.gauge(kSpecs[kBlocks], {{"state", kStates[i]}});
+  }
+  kv_usage_ = metrics_.gauge(kSpecs[kUsage]);
+  slack_tokens_ = metrics_.gauge(kSpecs[kSlack]);
+  kv_short_ = metrics_.gauge(kSpecs[kShort]);
+  prefix_asked_ = metrics_.counter(kSpecs[kPrefixAsked]);
+  prefix_hit_ = metrics_.counter(kSpecs[kPrefixHit]);
+  preempted_ = metrics_.counter(kSpecs[kPreempted]);
+}
+
+PrometheusProbes::Side PrometheusProbes::side(const char* name) {
+  const MetricLabels labels{{"transport", kTransport}, {"side", name}};
+  const auto with = [&](const char* key, std::string_view value) {
+    MetricLabels more = labels;
+    more.emplace_back(key, value);
+    return more;
+  };
+  Side s;
+  s.bytes = metrics_.counter(kSpecs[kHandoffBytes], labels);
+  s.ended = metrics_.counter(kSpecs[kHandoffs], labels);
+  s.wait = metrics_.histogram(kSpecs[kHandoffSeconds], with("phase", "wait"));
+  s.wire = metrics_.histogram(kSpecs[kHandoffSeconds], with("phase", "wire"));
+  s.total = metrics_.histogram(kSpecs[kHandoffSeconds], with("phase", "total"));
+  for (const std::string_view why : kFailures) {
+    s.failures[why] = metrics_.counter(kSpecs[kHandoffFailures], with("reason", why));
+  }
+  return s;
+}
+
+void PrometheusProbes::add_handoffs() {
+  sent_ = side("send");
+  received_ = side("receive");
+  inflight_ = metrics_.gauge(kSpecs[kInflight], {{"transport", kTransport}});
+}
+
+void PrometheusProbes::add_outcomes() {
+  failed_ = by_reason(metrics_, kSpecs[kFailed]);
+  refused_ = by_reason(metrics_, kSpecs[kRefused]);
+  loaded_ = metrics_.gauge(kSpecs[kLoaded]);
+  load_seconds_ = metrics_.gauge(kSpecs[kLoadSeconds]);
+  model_bytes_ = metrics_.gauge(kSpecs[kModelBytes]);
+}
+
+void PrometheusProbes::loading(double share) { loaded_.set(share); }
+
+void PrometheusProbes::model(const ModelCard& card, uint32_t blocks, double load_seconds) {
+  loaded_.set(1);
+  load_seconds_.set(load_seconds);
+  model_bytes_.set(static_cast<double>(card.cost.weight_bytes));
+  weight_bytes_.set(static_cast<double>(card.cost.weight_bytes));
+  kv_token_bytes_.set(static_cast<double>(card.cost.kv_token_bytes));
+  metrics_
+      .gauge(kSpecs[kCacheConfig], {{"block_tokens", std::to_string(card.block_tokens)},
+                                    {"blocks", std::to_string(blocks)},
+                                    {"block_bytes", std::to_string(card.block_bytes)}})
+      .set(1);
+}
+
+void PrometheusProbes::step(const StepReport& report) {
+  for (const kernels::OpAccount& account : report.accounts) {
+    const Op& to = op(account.op);
+    to.weights.add(static_cast<double>(account.cost.weight_bytes));
+    to.kv.add(static_cast<double>(account.cost.kv_bytes));
+    to.activations.add(static_cast<double>(account.cost.activation_bytes));
+    to.flops.add(static_cast<double>(account.cost.flops));
+    to.seconds.add(account.seconds);
+  }
+  const Kind& kind = kinds_.at(static_cast<size_t>(report.kind));
+  kind.steps.add();
+  kind.seconds.add(report.seconds);
+  kind.duration.observe(report.seconds);
+  gap_seconds_.add(report.gap);
+  prefill_tokens_.add(report.prefill_tokens);
+  decode_tokens_.add(report.decode_rows);
+}
+
+void PrometheusProbes::handoff(const HandoffReport& report) {
+  const Side& to = report.sent ? sent_ : received_;
+  to.bytes.add(static_cast<double>(report.bytes));
+  if (!report.status.ok()) return to.failures.at(failure(report.status.code)).add();
+  to.ended.add();
+  to.wait.observe(report.wait);
+  to.wire.observe(report.wire);
+  to.total.observe(report.total);
+}
+
+void PrometheusProbes::Phase::set(const Saturation& s) const {
+  bandwidth.set(s.bandwidth);
+  compute.set(s.compute);
+  for (const auto& [wall, gauge] : walls) gauge.set(wall == s.wall ? 1 : 0);
+}
+
+void PrometheusProbes::gauges(const WorkerGauges& g) {
+  prefill_.set(g.prefill);
+  decode_.set(g.decode);
+  working_set_.set(static_cast<double>(g.working_set));
+  read_limit_.set(g.read_limit);
+  int8_peak_.set(g.int8_peak);
+  f32_peak_.set(g.f32_peak);
+  limits_raised_.raise_to(static_cast<double>(g.limits_raised));
+  running_.set(g.running);
+  waiting_.set(g.waiting);
+  draining_.set(g.draining ? 1 : 0);
+  const BlockCounts& b = g.blocks;
+  const uint32_t states[] = {b.free, b.active, b.cached, b.incoming, b.pinned, b.quarantined};
+  for (size_t i = 0; i < blocks_.size(); ++i) blocks_[i].set(states[i]);
+  const double used = static_cast<double>(b.active) + b.incoming + b.pinned + b.quarantined;
+  kv_usage_.set(b.total > 0 ? used / b.total : 0);
+  slack_tokens_.set(static_cast<double>(g.slack_tokens));
+  kv_short_.set(g.kv_short ? 1 : 0);
+  inflight_.set(g.transfers);
+}
+
+void PrometheusProbes::prefix(uint32_t asked, uint32_t hit) {
+  prefix_asked_.add(asked);
+  prefix_hit_.add(hit);
+}
+void PrometheusProbes::preempted() { preempted_.add(); }
+void PrometheusProbes::failed(Errc why) { count(failed_, why); }
+void PrometheusProbes::refused(Errc why) { count(refused_, why); }
+
+}  // namespace headrace::worker
