@@ -19,6 +19,8 @@ class Probes {
   // `tokens` came together, `seconds` after those before.
   virtual void tokens(uint32_t /*tokens*/, double /*seconds*/) {}
   virtual void stage(std::string_view /*tokenize, queue, prefill, decode*/, double /*seconds*/) {}
+  // The connection of an unfinished request is gone; its phase: queue, prefill, decode.
+  virtual void client_gone(std::string_view /*phase*/) {}
   virtual void attempt_failed(Errc /*why*/) {}
   virtual void worker_lost() {}
   // A route: what decided it ("prefix", "time", "only_choice") and the prompt tokens expected hit.

@@ -48,24 +48,6 @@ std::string render(const Reply& reply, bool with_body) {
 
 Reply refusal(int code, const std::string& why) { return {code, why + "\n"}; }
 
-std::string json_string(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (byte < 0x20) {
-      char escaped[8];
-      std::snprintf(escaped, sizeof escaped, "\\u%04x", byte);
-      out += escaped;
-    } else {
-      out += c;
-    }
-  }
-  return out + '"';
-}
-
 Reply state_page(const ServiceState& state) {
   Reply reply{state.ready ? 200 : 503, "", "application/json"};
   reply.body = std::string("{\"ready\":") + (state.ready ? "true" : "false");
@@ -114,6 +96,24 @@ Reply answer(const http::request<http::empty_body>& request, const StatusPages& 
 }
 
 }  // namespace
+
+std::string json_string(std::string_view text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (c == '"' || c == '\\') {
+      out += '\\';
+      out += c;
+    } else if (byte < 0x20) {
+      char escaped[8];
+      std::snprintf(escaped, sizeof escaped, "\\u%04x", byte);
+      out += escaped;
+    } else {
+      out += c;
+    }
+  }
+  return out + '"';
+}
 
 std::string status_answer(std::string_view head, const StatusPages& pages) {
   http::request_parser<http::empty_body> parser;

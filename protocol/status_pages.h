@@ -38,6 +38,9 @@ class StatusBoard {
   ServiceState state_;
 };
 
+// A JSON string with its quotes. The text is UTF-8 of our own or of the operator.
+std::string json_string(std::string_view text);
+
 // What there is to see. The functions are called on the server's thread and may throw: that is 503.
 struct StatusPages {
   std::function<std::string()> metrics;  // /metrics; Prometheus' text format

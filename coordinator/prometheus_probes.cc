@@ -1,0 +1,292 @@
+#include "coordinator/prometheus_probes.h"
+
+#include <algorithm>
+
+namespace headrace::coordinator {
+namespace {
+
+using enum MetricType;
+
+constexpr double kTtftBuckets[] = {.002, .005, .01, .02, .03, .05, .075, .1, .15, .2, .3, .5,
+                                   .75,  1,    1.5, 2,   3,   5,   7.5,  10, 20,  40, 80, 160};
+constexpr double kItlBuckets[] = {.001, .002, .003, .004, .006, .008, .01, .015,
+                                  .02,  .025, .03,  .04,  .05,  .075, .1,  .15,
+                                  .2,   .3,   .5,   1,    2.5,  5,    10};
+constexpr double kDurationBuckets[] = {.01, .025, .05, .1, .25, .5,  1,   2.5, 5,
+                                       10,  20,   30,  60, 120, 300, 600, 1200};
+constexpr double kStageBuckets[] = {.0001,  .0002,  .0004,  .0008,   .0016,   .0032,  .0064,
+                                    .0128,  .0256,  .0512,  .1024,   .2048,   .4096,  .8192,
+                                    1.6384, 3.2768, 6.5536, 13.1072, 26.2144, 52.4288};
+constexpr double kTokenBuckets[] = {1,   2,    5,    10,   20,    50,    100,   200,
+                                    500, 1000, 2000, 5000, 10000, 20000, 50000, 131072};
+
+enum Index {
+  kRequests,
+  kRejections,
+  kGone,
+  kRunning,
+  kWaiting,
+  kUndelivered,
+  kTtft,
+  kItl,
+  kPerToken,
+  kRequestDuration,
+  kStage,
+  kPromptTokens,
+  kGenerated,
+  kPromptSize,
+  kAnswerSize,
+  kWorkers,
+  kWorkersLost,
+  kAttempts,
+  kAttemptsFailed,
+  kRemotePrefills,
+  kRoutes,
+  kExpectedHits,
+  kDropped,
+  kReady,
+  kCount,
+};
+
+constexpr MetricSpec kSpecs[] = {
+    {"headrace_requests_total", kCounter, "requests",
+     "Requests that ended, by outcome (stop, length, cancelled, deadline, rejected, invalid, "
+     "error)"},
+    {"headrace_admission_rejections_total", kCounter, "requests",
+     "Requests that no worker ever had, by reason"},
+    {"headrace_client_disconnects_total", kCounter, "clients",
+     "Clients gone before their request ended, by its phase (queue, prefill, decode)"},
+    {"headrace_requests_running", kGauge, "requests", "Requests that a worker has"},
+    {"headrace_requests_waiting", kGauge, "requests", "Requests in the queue"},
+    {"headrace_requests_undelivered", kGauge, "requests",
+     "Requests that are over and whose client has not taken all"},
+    {"headrace_time_to_first_token_seconds", kHistogram, "seconds",
+     "From admission to the first token", kTtftBuckets},
+    {"headrace_inter_token_latency_seconds", kHistogram, "seconds",
+     "Between two tokens of one answer", kItlBuckets},
+    {"headrace_request_time_per_output_token_seconds", kHistogram, "seconds",
+     "Mean time of a request's tokens after its first", kItlBuckets},
+    {"headrace_request_duration_seconds", kHistogram, "seconds", "From admission to the end",
+     kDurationBuckets},
+    {"headrace_request_stage_seconds", kHistogram, "seconds",
+     "Time of a request in each stage (tokenize, queue, prefill, decode)", kStageBuckets},
+    {"headrace_prompt_tokens_total", kCounter, "tokens",
+     "Prompt tokens of requests that ended, by source (computed, cached)"},
+    {"headrace_generation_tokens_total", kCounter, "tokens", "Tokens generated"},
+    {"headrace_request_prompt_tokens", kHistogram, "tokens", "Prompt tokens of a request",
+     kTokenBuckets},
+    {"headrace_request_generation_tokens", kHistogram, "tokens", "Generated tokens of a request",
+     kTokenBuckets},
+    {"headrace_workers", kGauge, "workers", "Workers that have joined, by role and state"},
+    {"headrace_workers_lost_total", kCounter, "workers", "Workers that died or fell silent"},
+    {"headrace_attempts_total", kCounter, "attempts", "Attempts at requests, one a dispatch"},
+    {"headrace_request_attempts_failed_total", kCounter, "attempts",
+     "Attempts that failed, by reason; the request goes on elsewhere if it can"},
+    {"headrace_remote_prefills_total", kCounter, "requests",
+     "Requests whose KV came from a prefill worker"},
+    {"headrace_routing_decisions_total", kCounter, "decisions",
+     "Routes by what decided them (prefix, time, only_choice)"},
+    {"headrace_routed_prefix_tokens_total", kCounter, "tokens",
+     "Prompt tokens that routes expected in a prefix cache"},
+    {"headrace_dropped_messages_total", kCounter, "messages",
+     "Messages of workers that were dropped: stale, repeat, gap, conflict"},
+    {"headrace_ready", kGauge, "flag", "1 while a request can be answered"},
+};
+static_assert(std::size(kSpecs) == kCount);
+
+constexpr const char* kOther = "other";
+
+std::string_view outcome(const Ended& ended, bool dispatched) {
+  switch (ended.finish) {
+    case Finish::kStop:
+      return "stop";
+    case Finish::kLength:
+      return "length";
+    case Finish::kCancelled:
+      return ended.status.code == Errc::kDeadline ? "deadline" : "cancelled";
+    case Finish::kNone:
+    case Finish::kError:
+      break;
+  }
+  switch (ended.status.code) {
+    case Errc::kInvalid:
+    case Errc::kNotFound:
+    case Errc::kContextExceeded:
+      return "invalid";
+    case Errc::kDeadline:
+      return "deadline";
+    case Errc::kOverloaded:
+    case Errc::kUnavailable:
+      return dispatched ? "error" : "rejected";
+    default:
+      return "error";
+  }
+}
+
+std::vector<std::string> error_names() {
+  std::vector<std::string> names;
+  for (auto code = static_cast<uint16_t>(Errc::kInvalid);
+       code <= static_cast<uint16_t>(Errc::kUnknown); ++code) {
+    names.emplace_back(name(static_cast<Errc>(code)));
+  }
+  return names;
+}
+
+std::string target(const Endpoint& at, std::string_view component, std::string_view worker) {
+  return "{\"targets\":[" + json_string(to_string(at)) +
+         "],\"labels\":{\"component\":" + json_string(component) +
+         ",\"worker\":" + json_string(worker) + "}}";
+}
+
+std::string render_targets(const ClusterStatus& status) {
+  std::string out = "[";
+  const auto add = [&](const std::string& one) {
+    if (out.size() > 1) out += ',';
+    out += one;
+  };
+  if (status.metrics.port != 0) add(target(status.metrics, "coordinator", "coordinator"));
+  for (const WorkerStatus& w : status.workers) {
+    if (w.metrics.port != 0) add(target(w.metrics, "worker", w.name));
+  }
+  return out + "]";
+}
+
+}  // namespace
+
+std::span<const MetricSpec> metric_specs() { return kSpecs; }
+
+PrometheusProbes::PrometheusProbes(Metrics& metrics, StatusBoard& board)
+    : metrics_(metrics), board_(board) {
+  add_requests();
+  add_cluster();
+}
+
+PrometheusProbes::Counters PrometheusProbes::counters(const MetricSpec& spec, const char* key,
+                                                      const std::vector<std::string>& values) {
+  Counters out;
+  for (const std::string& value : values) out[value] = metrics_.counter(spec, {{key, value}});
+  return out;
+}
+
+void PrometheusProbes::count(const Counters& counters, std::string_view which) {
+  auto found = counters.find(which);
+  if (found == counters.end()) found = counters.find(kOther);
+  if (found != counters.end()) found->second.add();
+}
+
+void PrometheusProbes::add_requests() {
+  std::vector<std::string> reasons = error_names();
+  outcomes_ = counters(kSpecs[kRequests], "outcome",
+                       {"stop", "length", "cancelled", "deadline", "rejected", "invalid", "error"});
+  rejections_ = counters(kSpecs[kRejections], "reason", reasons);
+  gone_ = counters(kSpecs[kGone], "phase", {"queue", "prefill", "decode"});
+  prompt_tokens_ = counters(kSpecs[kPromptTokens], "source", {"computed", "cached"});
+  generated_ = metrics_.counter(kSpecs[kGenerated]);
+  ttft_ = metrics_.histogram(kSpecs[kTtft]);
+  itl_ = metrics_.histogram(kSpecs[kItl]);
+  per_token_ = metrics_.histogram(kSpecs[kPerToken]);
+  duration_ = metrics_.histogram(kSpecs[kRequestDuration]);
+  prompt_size_ = metrics_.histogram(kSpecs[kPromptSize]);
+  answer_size_ = metrics_.histogram(kSpecs[kAnswerSize]);
+  for (const char* stage : {"tokenize", "queue", "prefill", "decode"}) {
+    stages_[stage] = metrics_.histogram(kSpecs[kStage], {{"stage", stage}});
+  }
+  running_ = metrics_.gauge(kSpecs[kRunning]);
+  waiting_ = metrics_.gauge(kSpecs[kWaiting]);
+  undelivered_ = metrics_.gauge(kSpecs[kUndelivered]);
+  ready_ = metrics_.gauge(kSpecs[kReady]);
+}
+
+void PrometheusProbes::add_cluster() {
+  for (const Role role : {Role::kPrefill, Role::kDecode, Role::kBoth}) {
+    for (const char* state : {"ready", "draining", "stalled", "suspect"}) {
+      workers_[{role, state}] =
+          metrics_.gauge(kSpecs[kWorkers], {{"role", name(role)}, {"state", state}});
+    }
+  }
+  lost_ = metrics_.counter(kSpecs[kWorkersLost]);
+  attempts_ = metrics_.counter(kSpecs[kAttempts]);
+  failed_ = counters(kSpecs[kAttemptsFailed], "reason", error_names());
+  remote_prefills_ = metrics_.counter(kSpecs[kRemotePrefills]);
+  routes_ = counters(kSpecs[kRoutes], "reason", {"prefix", "time", "only_choice", kOther});
+  expected_hits_ = metrics_.counter(kSpecs[kExpectedHits]);
+  dropped_ = counters(kSpecs[kDropped], "reason", {"stale", "repeat", "gap", "conflict"});
+}
+
+void PrometheusProbes::ended(const Ended& ended, bool dispatched) {
+  const std::string_view how = outcome(ended, dispatched);
+  count(outcomes_, how);
+  if (!dispatched && ended.finish == Finish::kError) count(rejections_, name(ended.status.code));
+  if (!dispatched) return;
+  const Usage& usage = ended.usage;
+  const uint32_t cached = std::min(usage.cached_tokens, usage.prompt_tokens);
+  prompt_tokens_.at("cached").add(cached);
+  prompt_tokens_.at("computed").add(usage.prompt_tokens - cached);
+  prompt_size_.observe(usage.prompt_tokens);
+  answer_size_.observe(usage.completion_tokens);
+  duration_.observe(ended.timing.total);
+  if (usage.completion_tokens > 1 && ended.timing.first_token > 0) {
+    per_token_.observe((ended.timing.total - ended.timing.first_token) /
+                       (usage.completion_tokens - 1));
+  }
+}
+
+void PrometheusProbes::first_token(double seconds) { ttft_.observe(seconds); }
+
+void PrometheusProbes::tokens(uint32_t tokens, double seconds) {
+  // A run came at once: each of its tokens took its share.
+  for (uint32_t i = 0; i < tokens; ++i) itl_.observe(seconds / tokens);
+}
+
+void PrometheusProbes::stage(std::string_view stage, double seconds) {
+  const auto found = stages_.find(stage);
+  if (found != stages_.end()) found->second.observe(seconds);
+}
+
+void PrometheusProbes::client_gone(std::string_view phase) { count(gone_, phase); }
+void PrometheusProbes::attempt_failed(Errc why) { count(failed_, name(why)); }
+void PrometheusProbes::worker_lost() { lost_.add(); }
+
+void PrometheusProbes::routed(std::string_view reason, uint32_t cached) {
+  count(routes_, reason);
+  expected_hits_.add(cached);
+}
+
+void PrometheusProbes::count_totals(const Totals& totals) {
+  const auto raise = [](const CounterMetric& counter, uint64_t total) {
+    counter.raise_to(static_cast<double>(total));
+  };
+  raise(generated_, totals.tokens);
+  raise(attempts_, totals.attempts);
+  raise(remote_prefills_, totals.remote_prefills);
+  raise(dropped_.at("stale"), totals.stale);
+  raise(dropped_.at("repeat"), totals.repeats);
+  raise(dropped_.at("gap"), totals.gaps);
+  raise(dropped_.at("conflict"), totals.conflicts);
+}
+
+void PrometheusProbes::status(const ClusterStatus& status) {
+  running_.set(status.running);
+  waiting_.set(status.waiting);
+  undelivered_.set(status.draining);
+  const bool ready = status.ready && !status.leaving;
+  ready_.set(ready ? 1 : 0);
+  std::map<std::pair<Role, std::string>, int> counts;
+  for (const WorkerStatus& w : status.workers) ++counts[{w.role, w.state}];
+  for (const auto& [key, gauge] : workers_) {
+    const auto found = counts.find(key);
+    gauge.set(found == counts.end() ? 0 : found->second);
+  }
+  count_totals(status.totals);
+  board_.set({ready, status.leaving ? "draining" : status.not_ready, status.leaving, 1});
+  std::string targets = render_targets(status);
+  const std::lock_guard lock(mutex_);
+  targets_ = std::move(targets);
+}
+
+std::string PrometheusProbes::targets() const {
+  const std::lock_guard lock(mutex_);
+  return targets_;
+}
+
+}  // namespace headrace::coordinator
