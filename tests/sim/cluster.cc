@@ -1,22 +1,16 @@
 #include "tests/sim/cluster.h"
 
-#include <algorithm>
 #include <memory>
 #include <optional>
 #include <utility>
 
-#include "coordinator/coordinator_node.h"
 #include "protocol/check.h"
-#include "tests/sim/worker_rig.h"
+#include "tests/sim/cast.h"
+#include "tests/sim/judge.h"
+#include "tests/sim/misfortune.h"
 
 namespace headrace::sim {
 namespace {
-
-using coordinator::Chunk;
-using coordinator::Ended;
-
-const Endpoint kMesh{"coordinator", 7401};
-constexpr Token kEnd = 0;  // ends an answer, about one in a thousand
 
 // Ids are the text.
 class IdModel final : public coordinator::TextModel {
@@ -36,245 +30,175 @@ class IdModel final : public coordinator::TextModel {
   bool has_chat() const override { return false; }
 
  private:
-  std::vector<Token> end_{kEnd};
+  std::vector<Token> end_{kEndToken};
 };
 
-// Takes one answer, acknowledges as it goes, checks the stream.
-struct Client final : coordinator::ClientPort {
-  void on(Chunk chunk) override {
-    if (!ended.empty()) trouble = "a chunk after the end";
-    if (chunk.position != ids.size()) trouble = "a chunk out of order";
-    ids.insert(ids.end(), chunk.ids.begin(), chunk.ids.end());
-    dispatcher.tell(coordinator::Acknowledge{submit.request, static_cast<uint32_t>(ids.size())});
-  }
-  void on(Ended e) override { ended.push_back(std::move(e)); }
-
-  coordinator::Submit submit;
-  std::vector<Token> prompt;
-  Ref<coordinator::Dispatcher> dispatcher;
-  std::vector<Token> ids;
-  std::vector<Ended> ended;
-  std::string trouble;
-  bool abandoned = false;
+// Keeps the coordinator's own view.
+struct StatusKeeper final : coordinator::ReplyPort<coordinator::ClusterStatus> {
+  void on(coordinator::ClusterStatus s) override { status = std::move(s); }
+  std::optional<coordinator::ClusterStatus> status;
 };
 
 class Cluster {
  public:
   explicit Cluster(const ClusterOptions& options)
-      : options_(options), world_({.seed = options.seed, .spike_one_in = options.spike_one_in}) {}
+      : cast_(options), judge_(cast_), misfortune_(cast_) {}
 
   ClusterReport run() {
+    SimWorld& world = cast_.world;
+    if (cast_.options.trace) world.describe = describe_frame;
+    misfortune_.script();
     start_coordinator();
     start_workers();
     script_requests();
-    script_faults();
-    const bool over = world_.run_while(
-        [this] {
-          if (++events_ % 8 == 0) check_pools();
-          return !all_ended();
-        },
-        120s);
-    if (!over) problem("not every request ended within 120 s");
-    report_.seconds = std::chrono::duration<double>(world_.now() - began_).count();
-    world_.run_for(1s);
-    check_end();
-    report_.trace_hash = world_.trace_hash();
-    if (!report_.problems.empty()) report_.trace = world_.trace();
-    return std::move(report_);
+    world.after_task = [this](const SimLife& life) {
+      judge_.look(life.process);
+      misfortune_.look(life.process);
+    };
+    watch_deadlines();
+    world.run_for(cast_.options.faults_for);
+    misfortune_.calm();
+    const Instant calm = world.now();
+    const bool over = world.run_while([this] { return !cast_.all_ended(); }, cast_.options.settle);
+    if (!over) cast_.problem("not every request ended after the last misfortune");
+    cast_.report.settled = std::chrono::duration<double>(world.now() - calm).count();
+    world.run_for(kRest);
+    look_at_coordinator();
+    judge_.look_at_end();
+    return finish();
   }
 
  private:
-  uint64_t draw(uint64_t n) { return world_.random().next() % n; }
-  Duration draw_time(Duration most) {
-    return Duration(static_cast<int64_t>(draw(static_cast<uint64_t>(most.count()) + 1)));
-  }
-  void problem(std::string what) {
-    if (report_.problems.size() < 20) report_.problems.push_back(std::move(what));
+  // Time to notice a dead peer, and 1 s to free what was held for it.
+  static constexpr Duration kRest = 3s;
+
+  ClusterReport finish() {
+    SimWorld& world = cast_.world;
+    world.after_task = nullptr;
+    ClusterReport& report = cast_.report;
+    report.seconds = std::chrono::duration<double>(world.now() - began_).count();
+    report.events = world.events();
+    report.trace_hash = world.trace_hash();
+    report.trace = world.trace();
+    return std::move(report);
   }
 
   void start_coordinator() {
-    SimProcess& process = world_.spawn("coordinator");
+    SimProcess& process = cast_.world.spawn("coordinator");
     coordinator::CoordinatorOptions options;
-    options.mesh = kMesh;
-    options.dispatcher.pd = options_.pd;
+    options.mesh = {"coordinator", 7401};
+    options.dispatcher.pd = cast_.options.pd;
     options.make_text = [](std::span<const std::byte>) {
       return Result<std::shared_ptr<const coordinator::TextModel>>(std::make_shared<IdModel>());
     };
     auto node = coordinator::CoordinatorNode::start(process.make_strand(), process.network(),
                                                     process.random(), std::move(options));
     CHECK(node.has_value());
-    coordinator_ = std::move(*node);
-    process.own(coordinator_);
-    clients_strand_ = process.make_strand();
+    cast_.coordinator = std::move(*node);
+    cast_.coordinator_process = &process;
+    process.own(cast_.coordinator);
   }
 
   void start_workers() {
     const auto several = [this](uint32_t n, Role role) {
       for (uint32_t i = 0; i < n; ++i) {
         const std::string name = std::string(headrace::name(role)) + "-" + std::to_string(i);
-        slots_.push_back({name, role, {}});
-        const size_t slot = slots_.size() - 1;
-        world_.at(draw_time(50ms), [this, slot] { start_worker(slot); });
+        cast_.slots.push_back({name, role, {}});
+        const size_t slot = cast_.slots.size() - 1;
+        cast_.world.at(cast_.draw_time(50ms), [this, slot] { misfortune_.start_worker(slot); });
       }
     };
-    several(options_.prefill, Role::kPrefill);
-    several(options_.decode, Role::kDecode);
-    several(options_.both, Role::kBoth);
+    several(cast_.options.prefill, Role::kPrefill);
+    several(cast_.options.decode, Role::kDecode);
+    several(cast_.options.both, Role::kBoth);
   }
 
-  void start_worker(size_t slot) {
-    worker::WorkerOptions o;
-    o.name = slots_[slot].name;
-    o.role = slots_[slot].role;
-    o.token_budget = 16u << draw(4);
-    o.handoff.slice_bytes = 100;
-    slots_[slot].worker =
-        sim::start_worker(world_, std::move(o), options_.engine, kMesh, options_.flip_one_in);
-    lives_.push_back(slots_[slot].worker);
+  std::vector<Token> draw_tokens(size_t n) {
+    std::vector<Token> out(n);
+    for (auto& t : out) t = static_cast<Token>(cast_.draw(cast_.options.engine.vocab));
+    return out;
+  }
+
+  std::vector<Token> draw_prompt(const std::vector<std::vector<Token>>& prefixes) {
+    auto prompt = draw_tokens(1 + cast_.draw(cast_.draw(2) == 0 ? 40 : 200));
+    if (prefixes.empty() || cast_.draw(4) == 0) return prompt;
+    const auto& prefix = prefixes[cast_.draw(prefixes.size())];
+    const size_t shared = cast_.draw(3) == 0 ? cast_.draw(prefix.size() + 1) : prefix.size();
+    prompt.resize(std::min(prompt.size(), 1 + cast_.draw(40)));
+    prompt.insert(prompt.begin(), prefix.begin(), prefix.begin() + static_cast<ptrdiff_t>(shared));
+    return prompt;
+  }
+
+  ClientManners draw_manners() {
+    const ClusterOptions& o = cast_.options;
+    ClientManners m;
+    const auto one_in = [this](uint32_t n) { return n > 0 && cast_.draw(n) == 0; };
+    if (one_in(o.slow_one_in)) m.takes_after = cast_.draw_time(cast_.draw(4) == 0 ? 2s : 100ms);
+    if (one_in(o.resuming_one_in)) {
+      m.leaves_after = 1ms + cast_.draw_time(1500ms);
+      m.away = cast_.draw_time(cast_.draw(3) == 0 ? 3s : 300ms);
+    }
+    return m;
   }
 
   void script_requests() {
-    for (uint32_t i = 0; i < options_.requests; ++i) {
-      auto client = std::make_shared<Client>();
-      client->prompt.resize(1 + draw(draw(2) == 0 ? 40 : 200));
-      for (auto& t : client->prompt) t = static_cast<Token>(draw(options_.engine.vocab));
-      coordinator::Submit& s = client->submit;
-      s.request = world_.random().mint<RequestId>();
-      s.prompt = client->prompt;
-      s.seed = draw(1000);
+    const ClusterOptions& o = cast_.options;
+    clients_strand_ = cast_.world.spawn("clients").make_strand();
+    std::vector<std::vector<Token>> prefixes;
+    for (uint32_t i = 0; i < o.prefixes; ++i) prefixes.push_back(draw_tokens(16 + cast_.draw(120)));
+    uint64_t abandons = o.abandons_max == 0 ? 0 : cast_.draw(o.abandons_max + 1);
+    for (uint32_t i = 0; i < o.requests; ++i) {
+      coordinator::Submit s;
+      s.request = cast_.world.random().mint<RequestId>();
+      s.prompt = draw_prompt(prefixes);
+      s.seed = cast_.draw(1000);
       s.sampling.temperature = 1;
-      s.max_tokens = 1 + static_cast<uint32_t>(draw(draw(3) == 0 ? options_.tokens_max : 60));
-      s.deadline = 60s;
-      s.client = Ref<coordinator::ClientPort>(clients_strand_, client);
-      client->dispatcher = coordinator_->dispatcher();
-      clients_.push_back(client);
-      world_.at(100ms + draw_time(1500ms), [client] { client->dispatcher.tell(client->submit); });
-    }
-    for (uint64_t n = options_.abandons_max == 0 ? 0 : draw(options_.abandons_max + 1); n > 0;
-         --n) {
-      const auto client = clients_[draw(clients_.size())];
-      world_.at(100ms + draw_time(2s), [client] {
-        client->abandoned = true;
-        client->dispatcher.tell(coordinator::Abandon{client->submit.request});
-      });
-    }
-  }
-
-  void script_faults() {
-    for (uint64_t n = options_.crashes_max == 0 ? 0 : draw(options_.crashes_max + 1); n > 0; --n) {
-      const size_t slot = draw(slots_.size());
-      const Death death = draw(3) == 0 ? Death::kSilent : Death::kClosing;
-      world_.at(60ms + draw_time(2500ms), [this, slot, death] { crash(slot, death); });
-    }
-    for (uint64_t n = options_.cuts_max == 0 ? 0 : draw(options_.cuts_max + 1); n > 0; --n) {
-      const size_t slot = draw(slots_.size());
-      world_.at(60ms + draw_time(2500ms), [this, slot] {
-        SimProcess* process = slots_[slot].worker.process;
-        if (process == nullptr || !process->alive()) return;
-        world_.break_links(*process);
-        ++report_.cuts;
-      });
-    }
-  }
-
-  void crash(size_t slot, Death death) {
-    SimWorker& w = slots_[slot].worker;
-    if (w.process == nullptr || !w.process->alive()) return;
-    ++report_.crashes;
-    count(w);
-    w.node.reset();
-    world_.crash(*w.process, death);
-    world_.at(50ms + draw_time(1500ms), [this, slot] { start_worker(slot); });
-  }
-
-  void count(const SimWorker& w) {
-    report_.preempted += w.node->worker().counters().preempted;
-    report_.failed_attempts += w.node->worker().counters().failed;
-  }
-
-  bool all_ended() const {
-    return std::all_of(clients_.begin(), clients_.end(),
-                       [](const auto& c) { return !c->ended.empty(); });
-  }
-
-  void check_pools() {
-    for (const auto& slot : slots_) {
-      if (!slot.worker.node) continue;
-      if (!blocks_add_up(slot.worker.node->worker().blocks())) {
-        problem(slot.name + ": blocks do not add up to the total");
+      s.max_tokens = 1 + static_cast<uint32_t>(cast_.draw(cast_.draw(3) == 0 ? o.tokens_max : 60));
+      s.deadline = 20s + cast_.draw_time(40s);
+      ClientManners manners = draw_manners();
+      if (abandons > 0 && cast_.draw(o.requests) < 3) {
+        --abandons;
+        manners.abandons_after = 1ms + cast_.draw_time(cast_.draw(2) == 0 ? 50ms : 1500ms);
       }
+      auto client = std::make_shared<SimClient>(clients_strand_, cast_.coordinator->dispatcher(),
+                                                manners, std::move(s));
+      cast_.clients.push_back(client);
+      const Duration window = std::min<Duration>(o.faults_for - 500ms, 1500ms);
+      cast_.world.at(100ms + cast_.draw_time(window),
+                     [this, client] { clients_strand_->post([client] { client->begin(); }); });
     }
   }
 
-  void check_end() {
-    for (const auto& slot : slots_) {
-      if (!slot.worker.node) continue;
-      count(slot.worker);
-      const BlockCounts c = slot.worker.node->worker().blocks();
-      if (c.free != c.total) {
-        problem(slot.name + ": " + std::to_string(c.total - c.free) + " blocks leaked");
-      }
-      if (slot.worker.node->worker().sequences() != 0) problem(slot.name + ": a sequence is left");
-    }
-    for (const SimWorker& life : lives_) {
-      for (const std::string& v : life.engine->violations()) {
-        problem(life.process->name() + ": " + v);
-      }
-      report_.flips += life.network->flips();
-    }
-    for (size_t i = 0; i < clients_.size(); ++i) check_answer(i, *clients_[i]);
+  void watch_deadlines() {
+    judge_.look_at_deadlines();
+    cast_.world.at(1s, [this] { watch_deadlines(); });
   }
 
-  void check_answer(size_t i, const Client& client) {
-    const std::string who = "request " + std::to_string(i);
-    if (!client.trouble.empty()) problem(who + ": " + client.trouble);
-    if (client.ended.size() != 1) {
-      return problem(who + ": " + std::to_string(client.ended.size()) + " terminal records");
-    }
-    const Ended& ended = client.ended.front();
-    Sampling sampling = client.submit.sampling;
-    sampling.seed = *client.submit.seed;
-    Finish finish{};
-    const auto want = sim_answer(options_.engine, client.prompt, *client.submit.max_tokens,
-                                 sampling, {kEnd}, &finish);
-    const bool prefix = client.ids.size() <= want.size() &&
-                        std::equal(client.ids.begin(), client.ids.end(), want.begin());
-    if (!prefix) problem(who + ": tokens differ from the undisturbed run");
-    if (ended.finish == Finish::kCancelled) {
-      ++report_.cancelled;
-      if (!client.abandoned) problem(who + ": cancelled, though nobody asked for it");
-    } else if (ended.finish == Finish::kError) {
-      ++report_.failed;
-      ++report_.errors[ended.status.message];
-      if (ended.status.ok() || ended.status.message.empty()) problem(who + ": no stated error");
-      const bool quiet = report_.crashes == 0 && report_.cuts == 0 && report_.flips == 0;
-      if (quiet) problem(who + ": failed in a quiet run: " + ended.status.message);
-      world_.note(who + " failed: " + ended.status.message);
-    } else {
-      ++report_.complete;
-      report_.remote += ended.remote_prefill ? 1 : 0;
-      if (client.ids.size() != want.size() || ended.finish != finish) {
-        problem(who + ": ended early or for another reason");
-      }
-    }
+  // What the coordinator itself thinks is left, and counted.
+  void look_at_coordinator() {
+    const auto keeper = std::make_shared<StatusKeeper>();
+    cast_.coordinator->dispatcher().tell(coordinator::AskStatus{
+        Ref<coordinator::ReplyPort<coordinator::ClusterStatus>>(clients_strand_, keeper)});
+    cast_.world.run_while([&] { return !keeper->status; }, 1s);
+    if (!keeper->status) return cast_.problem("the coordinator does not answer");
+    const coordinator::ClusterStatus& s = *keeper->status;
+    if (s.waiting + s.running + s.draining != 0) cast_.problem("the coordinator holds a request");
+    if (!s.ready) cast_.problem("the cluster did not come back: " + s.not_ready);
+    for (const auto& w : s.workers)
+      if (w.in_flight != 0) cast_.problem(w.name + ": work is booked for nobody");
+    if (s.totals.conflicts != 0) cast_.problem("a worker contradicted its own tokens");
+    cast_.count("attempts", s.totals.attempts);
+    cast_.count("replays", s.totals.attempts_failed);
+    cast_.count("stale words", s.totals.stale);
+    cast_.count("repeated tokens", s.totals.repeats);
+    cast_.count("gaps", s.totals.gaps);
   }
 
-  struct Slot {
-    std::string name;
-    Role role{};
-    SimWorker worker;
-  };
-
-  ClusterOptions options_;
-  ClusterReport report_;
-  SimWorld world_;
-  std::shared_ptr<coordinator::CoordinatorNode> coordinator_;
+  Cast cast_;
+  Judge judge_;
+  Misfortune misfortune_;
   std::shared_ptr<Strand> clients_strand_;
-  std::vector<std::shared_ptr<Client>> clients_;
-  std::vector<Slot> slots_;
-  std::vector<SimWorker> lives_;
-  Instant began_ = world_.now();
-  uint64_t events_ = 0;
+  Instant began_ = cast_.world.now();
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -22,8 +23,9 @@ uint64_t link_of(uint64_t before, Token token, uint32_t position) {
   return mix(before, (uint64_t{position} << 32) | static_cast<uint32_t>(token));
 }
 
-Token choose(uint64_t all, const Sampling& sampling, uint32_t index, uint32_t vocab) {
-  return static_cast<Token>(mix(mix(all, sampling.seed), index) % vocab);
+Token choose_from(uint64_t all, const Sampling& sampling, uint32_t index, uint32_t vocab,
+                  uint64_t salt) {
+  return static_cast<Token>(mix(mix(all ^ salt, sampling.seed), index) % vocab);
 }
 
 }  // namespace
@@ -60,32 +62,37 @@ ModelCard sim_card(const SimEngineOptions& options) {
   return card;
 }
 
+SimOracle::SimOracle(const SimEngineOptions& options, std::span<const Token> tokens)
+    : vocab_(options.vocab) {
+  for (const Token t : tokens) push(t);
+}
+
+void SimOracle::push(Token token) {
+  chain_ = link_of(chain_, token, length_++);
+  all_ = mix(all_, chain_);
+}
+
+Token SimOracle::choose(const Sampling& sampling, uint32_t index, uint64_t salt) const {
+  return choose_from(all_, sampling, index, vocab_, salt);
+}
+
 std::vector<Token> sim_answer(const SimEngineOptions& options, std::vector<Token> prompt,
                               uint32_t max_tokens, const Sampling& sampling,
                               const std::vector<Token>& end_tokens, Finish* finish) {
-  uint64_t chain = 0;
-  uint64_t all = 0;
-  const size_t start = prompt.size();
-  std::vector<Token>& tokens = prompt;
-  size_t done = 0;
+  SimOracle oracle(options, prompt);
+  std::vector<Token> answer;
   Finish why = Finish::kLength;
-  while (tokens.size() - start < max_tokens && tokens.size() < options.context) {
-    for (; done < tokens.size(); ++done) {
-      chain = link_of(chain, tokens[done], static_cast<uint32_t>(done));
-      all = mix(all, chain);
-    }
-    const auto index = static_cast<uint32_t>(tokens.size() - start);
-    const Token token = choose(all, sampling, index, options.vocab);
-    bool end = false;
-    for (const Token e : end_tokens) end = end || e == token;
-    if (end) {
+  while (answer.size() < max_tokens && prompt.size() + answer.size() < options.context) {
+    const Token token = oracle.choose(sampling, static_cast<uint32_t>(answer.size()));
+    if (std::find(end_tokens.begin(), end_tokens.end(), token) != end_tokens.end()) {
       why = Finish::kStop;
       break;
     }
-    tokens.push_back(token);
+    answer.push_back(token);
+    oracle.push(token);
   }
   if (finish != nullptr) *finish = why;
-  return {tokens.begin() + static_cast<ptrdiff_t>(start), tokens.end()};
+  return answer;
 }
 
 SimEngine::SimEngine(std::shared_ptr<Strand> strand, const SimEngineOptions& options)
@@ -95,24 +102,50 @@ SimEngine::SimEngine(std::shared_ptr<Strand> strand, const SimEngineOptions& opt
       memory_(options.blocks * card_.block_bytes) {
   static_assert(sizeof(Slot) == 16);
   SeededRandom noise(options.blocks);  // an engine's memory begins with anything
-  for (auto& b : memory_) b = static_cast<std::byte>(noise.next());
+  for (size_t i = 0; i < memory_.size(); i += sizeof(uint64_t)) {
+    const uint64_t word = noise.next();
+    std::memcpy(memory_.data() + i, &word, sizeof word);
+  }
 }
 
 SimEngine::~SimEngine() = default;
 
 void SimEngine::run(worker::Step step, std::function<void(worker::StepDone)> done) {
   CHECK(in_use_.empty() && !step.sequences.empty() && step.rows() <= options_.rows_max);
+  ++steps_;
+  std::set<uint32_t> written;
+  std::vector<uint32_t> read;
   for (const auto& s : step.sequences) {
     CHECK(!s.tokens.empty());
-    for (const uint32_t b : s.blocks) {
-      CHECK(b < options_.blocks);
-      if (!in_use_.insert(b).second) violations_.push_back("one block in two sequences of a step");
+    const size_t first_written = s.position / options_.block_tokens;
+    for (size_t i = 0; i < s.blocks.size(); ++i) {
+      CHECK(s.blocks[i] < options_.blocks);
+      in_use_.insert(s.blocks[i]);
+      const bool writes = i >= first_written;
+      if (writes && !written.insert(s.blocks[i]).second)
+        violations_.push_back("one block is written by two sequences of a step");
+      if (!writes) read.push_back(s.blocks[i]);
     }
   }
+  for (const uint32_t b : read)
+    if (written.contains(b)) violations_.push_back("a block is read and written in one step");
   const Duration takes = options_.step_base + options_.step_row * step.rows();
   const auto slow = static_cast<int64_t>(static_cast<double>(takes.count()) * slow_);
   timer_ = strand_->after(Duration(slow),
                           [this, s = std::move(step), d = std::move(done)] { finish(s, d); });
+}
+
+bool SimEngine::holds(std::span<const BlockRef> blocks, std::span<const Token> tokens) const {
+  if (blocks.size() * options_.block_tokens < tokens.size()) return false;
+  uint64_t chain = 0;
+  for (uint32_t i = 0; i < tokens.size(); ++i) {
+    chain = link_of(chain, tokens[i], i);
+    const uint64_t at = raw(blocks[i / options_.block_tokens].block) * card_.block_bytes +
+                        (i % options_.block_tokens) * sizeof(Slot);
+    const auto& s = *reinterpret_cast<const Slot*>(memory_.data() + at);
+    if (s.place != i + 1 || s.token != tokens[i] || s.chain != chain) return false;
+  }
+  return true;
 }
 
 std::span<std::byte> SimEngine::block(BlockId id) {
@@ -152,7 +185,7 @@ Token SimEngine::execute(const worker::StepSequence& s) {
     all = mix(all, before);
     at = {before, s.tokens[i], position + 1};
   }
-  return s.sample ? choose(all, s.sampling, s.index, options_.vocab) : -1;
+  return s.sample ? choose_from(all, s.sampling, s.index, options_.vocab, salt_) : -1;
 }
 
 void SimEngine::finish(const worker::Step& step,

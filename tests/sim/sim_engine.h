@@ -31,6 +31,22 @@ std::vector<Token> sim_answer(const SimEngineOptions& options, std::vector<Token
                               uint32_t max_tokens, const Sampling& sampling,
                               const std::vector<Token>& end_tokens, Finish* finish = nullptr);
 
+// The same, token by token. Engines of another salt choose other tokens over the same KV, as
+// workers that round differently would.
+class SimOracle {
+ public:
+  explicit SimOracle(const SimEngineOptions& options, std::span<const Token> tokens = {});
+  void push(Token token);
+  Token choose(const Sampling& sampling, uint32_t index, uint64_t salt = 0) const;
+  uint64_t chain() const { return chain_; }
+
+ private:
+  uint32_t vocab_;
+  uint32_t length_ = 0;
+  uint64_t chain_ = 0;
+  uint64_t all_ = 0;
+};
+
 // An engine without a model, on virtual time. The KV of a token is a slot that holds its place, its
 // id and a hash chained to the slot before; the token chosen is a hash of all slots. So a block
 // that is wrong, missing, stale or half written changes what comes out. It is also seen: a slot
@@ -50,6 +66,11 @@ class SimEngine final : public worker::Engine {
   const std::vector<std::string>& violations() const { return violations_; }
   // Blocks of the step in flight, for the test's own checks.
   const std::set<uint32_t>& in_use() const { return in_use_; }
+  // Whether these blocks hold the KV of exactly these tokens.
+  bool holds(std::span<const BlockRef> blocks, std::span<const Token> tokens) const;
+  uint64_t steps() const { return steps_; }  // begun
+  void set_salt(uint64_t salt) { salt_ = salt; }
+  uint64_t salt() const { return salt_; }
   void slow_down(double factor) { slow_ = factor; }
   // The next sampled token of each step becomes kNumeric.
   void poison(bool on) { poison_ = on; }
@@ -66,6 +87,8 @@ class SimEngine final : public worker::Engine {
   std::vector<std::byte> memory_;
   std::vector<std::string> violations_;
   std::set<uint32_t> in_use_;
+  uint64_t salt_ = 0;
+  uint64_t steps_ = 0;
   double slow_ = 1;
   bool poison_ = false;
   Timer timer_;

@@ -86,14 +86,68 @@ size_t SimEnd::unsent() const {
 
 void SimEnd::travel(Bytes frame, std::optional<Status> closing) {
   if (!alive() || ended) return;
-  SimWorld& world = *life->world;
-  Instant arrives = world.now() + world.draw_link_delay();
-  if (!way.empty()) arrives = std::max(arrives, way.back().arrives);
   ended = closing.has_value();
+  if (!ended && life->world->keep_newest) newest = frame;
+  if (!ended && weathered(frame)) return;
+  queue(std::move(frame), std::move(closing));
+}
+
+bool SimEnd::weathered(Bytes& frame) {
+  SimWorld& world = *life->world;
+  if (swallow == 0 && world.hits(weather->swallow_one_in))
+    swallow = 1 + static_cast<uint32_t>(world.random().next() % weather->swallow_max);
+  if (swallow > 0 || world.hits(weather->lose_one_in)) {
+    if (swallow > 0) --swallow;
+    told(Befell::kLost);
+    return true;
+  }
+  if (world.hits(weather->flip_one_in) && !frame.empty()) {
+    const uint64_t bit = world.random().next() % (frame.size() * 8);
+    frame[bit / 8] ^= std::byte{1} << (bit % 8);
+    told(Befell::kFlipped);
+  }
+  if (world.hits(weather->repeat_one_in)) {
+    told(Befell::kRepeated);
+    stray(frame, weather->late_max);
+  }
+  if (world.hits(weather->overtake_one_in)) {
+    told(Befell::kOvertaken);
+    stray(std::move(frame), weather->late_max);
+    return true;
+  }
+  return false;
+}
+
+void SimEnd::told(Befell what) const {
+  static constexpr const char* kWords[] = {"late", "lost", "repeated", "overtaken", "flipped"};
+  SimWorld& world = *life->world;
+  if (world.tracing())
+    world.note(other_process + " -> " + life->process + ": a frame is " +
+               kWords[static_cast<size_t>(what)]);
+  if (world.on_weather) world.on_weather(what, other_process, life->process);
+}
+
+void SimEnd::queue(Bytes frame, std::optional<Status> closing) {
+  SimWorld& world = *life->world;
+  bool spiked = false;
+  Instant arrives = world.now() + world.draw_link_delay(*weather, &spiked);
+  if (spiked && !closing) told(Befell::kSpike);
+  arrives = world.after_holds(other_process, life->process, arrives);
+  if (!way.empty()) arrives = std::max(arrives, way.back().arrives);
   way_bytes += frame.size();
   way.push_back({arrives, std::move(frame), std::move(closing)});
   world.schedule(arrives, [weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->arrive();
+  });
+}
+
+void SimEnd::stray(Bytes frame, Duration late_max) {
+  SimWorld& world = *life->world;
+  Instant arrives = world.now() + world.draw_link_delay({}) + world.draw(Duration{0}, late_max);
+  arrives = world.after_holds(other_process, life->process, arrives);
+  world.schedule(arrives, [weak = weak_from_this(), frame = std::move(frame)]() mutable {
+    const auto self = weak.lock();
+    if (self && self->alive()) self->come({self->life->world->now(), std::move(frame), {}});
   });
 }
 
@@ -103,10 +157,13 @@ void SimEnd::arrive() {
   Item item = std::move(way.front());
   way.pop_front();
   way_bytes -= item.frame.size();
-  life->world->note(life->process + " <- " + other_process + ": " +
-                    (item.closing ? "closed" : std::to_string(item.frame.size()) + " bytes"));
   if (const auto from = other.lock(); from && from->above_level)
     from->strand->post([from] { from->report_drained(); });
+  come(std::move(item));
+}
+
+void SimEnd::come(Item item) {
+  life->world->note_frame(*this, item.frame, item.closing ? &*item.closing : nullptr);
   arrived.push_back(std::move(item));
   if (started) strand->post([self = shared_from_this()] { self->deliver(); });
 }
@@ -148,6 +205,7 @@ void SimEnd::fail_soon(Status why) {
 
 void SimEnd::cut(Instant when, Status why) {
   if (!alive()) return;
+  when = life->world->after_holds(other_process, life->process, when);
   while (!way.empty() && (way.back().arrives > when || way.back().closing)) {
     way_bytes -= way.back().frame.size();
     way.pop_back();
@@ -173,8 +231,14 @@ void SimNetwork::dial(const Endpoint& to, Duration deadline, LinkLimits limits,
                       std::function<void(Result<std::unique_ptr<Link>>)> done) {
   if (!life_->alive || !life_->world) return;
   SimWorld& world = *life_->world;
-  const Duration there = world.draw_link_delay();
-  const Duration back = world.draw_link_delay();
+  const Weather& weather = world.weather_of(to.host);
+  const std::string target = world.process_at(to);
+  const Instant now = world.now();
+  const Instant comes =
+      world.after_holds(life_->process, target, now + world.draw_link_delay(weather));
+  const Duration there = comes - now;
+  const Duration back =
+      world.after_holds(target, life_->process, comes + world.draw_link_delay(weather)) - comes;
   const auto fail = [strand, done, to](Errc code, const std::string& why) {
     strand->post([done, status = error(code, "cannot connect to " + to_string(to) + ": " + why)] {
       done(status);
@@ -199,6 +263,9 @@ void SimNetwork::dial(const Endpoint& to, Duration deadline, LinkLimits limits,
     mine->other_process = door->life->process;
     theirs->other = mine;
     theirs->other_process = life->process;
+    theirs->dialled = true;
+    mine->host = theirs->host = to.host;
+    mine->weather = theirs->weather = &w.weather_of(to.host);
     auto& ends = w.wires().ends;
     std::erase_if(ends, [](const auto& end) { return end.expired(); });
     ends.push_back(mine);
@@ -234,12 +301,14 @@ Result<std::unique_ptr<Listener>> SimNetwork::listen(
   return std::unique_ptr<Listener>(std::make_unique<SimListener>(real, door));
 }
 
-void sever(SimWorld& world, const std::string& process, bool dead, bool silent) {
+void sever(SimWorld& world, const std::string& process, bool dead, bool silent,
+           const std::string& with) {
   auto& wires = world.wires();
-  const Instant when = world.now() + world.draw_link_delay();
+  const Instant when = world.now() + world.draw_link_delay({});
   for (const auto& weak : std::vector(wires.ends)) {
     const auto end = weak.lock();
     if (!end || end->life->process != process || end->over) continue;
+    if (!with.empty() && end->other_process != with) continue;
     const auto other = end->other.lock();
     if (other && !silent)
       other->cut(when, error(Errc::kDisconnected, process + ": connection lost"));

@@ -37,7 +37,13 @@ struct SimEnd : std::enable_shared_from_this<SimEnd> {
   void close();
   void fail_soon(Status why);
   void travel(Bytes frame, std::optional<Status> closing);
+  bool weathered(Bytes& frame);  // true: the frame does not go the usual way
+  void told(Befell what) const;
+  void queue(Bytes frame, std::optional<Status> closing);
+  // Comes beside the others, up to `late_max` later than they would.
+  void stray(Bytes frame, Duration late_max);
   void arrive();
+  void come(Item item);
   void deliver();
   void report_drained();
   void release();
@@ -51,6 +57,11 @@ struct SimEnd : std::enable_shared_from_this<SimEnd> {
   const std::string peer;
   std::weak_ptr<SimEnd> other;
   std::string other_process;
+  std::string host;      // that was dialled
+  bool dialled = false;  // this end was
+  const Weather* weather = nullptr;
+  uint32_t swallow = 0;  // so many frames more are lost
+  Bytes newest;          // the last frame sent here, where the world keeps it
   bool started = false;
   bool over = false;   // closed here, or reported as closed
   bool ended = false;  // a closing is on the way or has arrived
@@ -80,8 +91,10 @@ class SimNetwork final : public Network {
   std::shared_ptr<SimLife> life_;
 };
 
-// Ends every link of a process; `silent`: its peers are told nothing, its endpoints answer nobody.
-void sever(SimWorld& world, const std::string& process, bool dead, bool silent);
+// Ends every link of a process, or those with one other; `silent`: its peers are told nothing, its
+// endpoints answer nobody.
+void sever(SimWorld& world, const std::string& process, bool dead, bool silent,
+           const std::string& with = "");
 
 // Drops the callbacks of a dead process, which may hold its actors.
 void forget(SimWorld& world, const SimLife& life);

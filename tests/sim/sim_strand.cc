@@ -26,17 +26,29 @@ void SimStrand::post(Task task) {
   if (!alive()) return;
   ready_.push_back(std::move(task));
   SimWorld& world = *life_->world;
-  world.schedule(world.now() + world.draw(Duration{0}, world.options().task_delay_max),
-                 [weak = weak_from_this()] {
-                   if (const auto self = weak.lock()) self->run_next();
-                 });
+  schedule_next(world.now() +
+                world.draw(Duration{0}, world.options().task_delay_max * life_->slow));
+}
+
+void SimStrand::schedule_next(Instant when) {
+  life_->world->schedule(when, [weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->run_next();
+  });
 }
 
 void SimStrand::run_next() {
   if (!alive() || ready_.empty()) return;
+  if (life_->frozen_until > life_->world->now()) return schedule_next(life_->frozen_until);
   Task task = std::move(ready_.front());
   ready_.pop_front();
+  run(std::move(task));
+}
+
+// The task may end this strand, its process or both.
+void SimStrand::run(Task task) {
+  const std::shared_ptr<SimLife> life = life_;
   task();
+  if (life->world && life->world->after_task) life->world->after_task(*life);
 }
 
 Timer SimStrand::after(Duration delay, Task task) {
@@ -44,18 +56,24 @@ Timer SimStrand::after(Duration delay, Task task) {
   const uint64_t timer = timer_next_++;
   timers_.emplace(timer, std::move(task));
   SimWorld& world = *life_->world;
-  const Duration late = world.draw(Duration{0}, world.options().timer_late_max);
-  world.schedule(world.now() + std::max(delay, Duration{0}) + late,
-                 [weak = weak_from_this(), timer] {
-                   if (const auto self = weak.lock()) self->fire(timer);
-                 });
+  Duration late = world.draw(Duration{0}, world.options().timer_late_max);
+  if (world.hits(world.late_timer_one_in)) late = world.draw(Duration{0}, world.late_timer_max);
+  schedule_timer(world.now() + std::max(delay, Duration{0}) + late, timer);
   return Timer(std::make_unique<Pending>(weak_from_this(), timer));
+}
+
+void SimStrand::schedule_timer(Instant when, uint64_t timer) {
+  life_->world->schedule(when, [weak = weak_from_this(), timer] {
+    if (const auto self = weak.lock()) self->fire(timer);
+  });
 }
 
 void SimStrand::fire(uint64_t timer) {
   if (!alive()) return;
+  if (life_->frozen_until > life_->world->now() && timers_.contains(timer))
+    return schedule_timer(life_->frozen_until, timer);
   auto due = timers_.extract(timer);
-  if (due) due.mapped()();
+  if (due) run(std::move(due.mapped()));
 }
 
 void SimStrand::clear() {

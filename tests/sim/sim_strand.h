@@ -21,7 +21,10 @@ class SimStrand final : public Strand, public std::enable_shared_from_this<SimSt
 
  private:
   class Pending;
+  void schedule_next(Instant when);
   void run_next();
+  void run(Task task);
+  void schedule_timer(Instant when, uint64_t timer);
   void fire(uint64_t timer);
   bool alive() const { return life_->alive && life_->world != nullptr; }
 

@@ -45,7 +45,10 @@ bool SimWorld::Event::operator<(const Event& other) const {
 }
 
 SimWorld::SimWorld(SimOptions options)
-    : options_(options), random_(options.seed), now_(Instant{} + kStart) {}
+    : options_(options), random_(options.seed), now_(Instant{} + kStart) {
+  weather_[""].spike_one_in = options.spike_one_in;
+  weather_[""].spike_max = options.spike_max;
+}
 
 SimWorld::~SimWorld() {
   CHECK(!running_);
@@ -73,9 +76,66 @@ void SimWorld::crash(SimProcess& process, Death death) {
   schedule(now_, [dead = &process] { dead->bury(); });
 }
 
-void SimWorld::break_links(SimProcess& process) {
-  note(process.name() + ": links broken");
-  sever(*this, process.name(), false, false);
+void SimWorld::break_links(SimProcess& process, const std::string& other) {
+  note(process.name() + ": links broken" + (other.empty() ? "" : " with " + other));
+  sever(*this, process.name(), false, false, other);
+}
+
+void SimWorld::freeze(SimProcess& process, Duration duration) {
+  if (!process.alive()) return;
+  note(process.name() + ": frozen for " + std::to_string(duration / 1ms) + " ms");
+  process.life_->frozen_until = std::max(process.life_->frozen_until, now_ + duration);
+}
+
+void SimWorld::slow_down(SimProcess& process, uint32_t factor) {
+  note(process.name() + ": slow by " + std::to_string(factor));
+  process.life_->slow = factor;
+}
+
+void SimWorld::hold(const std::string& from, const std::string& to, Duration duration) {
+  note(from + " -> " + to + ": held for " + std::to_string(duration / 1ms) + " ms");
+  Instant& until = wires_.held[{from, to}];
+  until = std::max(until, now_ + duration);
+}
+
+Instant SimWorld::after_holds(const std::string& from, const std::string& to, Instant when) const {
+  if (wires_.held.empty()) return when;
+  const auto it = wires_.held.find({from, to});
+  return it == wires_.held.end() ? when : std::max(when, it->second);
+}
+
+void SimWorld::repeat_newest(SimProcess& process) {
+  CHECK(keep_newest);
+  note(process.name() + ": newest frames repeated");
+  for (const auto& weak : std::vector(wires_.ends)) {
+    const auto end = weak.lock();
+    if (!end || end->newest.empty()) continue;
+    if (end->life->process != process.name() && end->other_process != process.name()) continue;
+    end->stray(end->newest, options_.link_delay_max);
+  }
+}
+
+Weather& SimWorld::weather(const std::string& host) { return weather_[host]; }
+
+const Weather& SimWorld::weather_of(const std::string& host) const {
+  const auto it = weather_.find(host);
+  return it != weather_.end() ? it->second : weather_.at("");
+}
+
+std::string SimWorld::process_at(const Endpoint& endpoint) const {
+  const auto it = wires_.doors.find(to_string(endpoint));
+  return it != wires_.doors.end() ? it->second->life->process : endpoint.host;
+}
+
+void SimWorld::calm() {
+  note("calm");
+  for (auto& [host, weather] : weather_) weather = {};
+  late_timer_one_in = 0;
+  wires_.held.clear();
+  for (auto& process : processes_) {
+    process->life_->frozen_until = std::min(process->life_->frozen_until, now_);
+    process->life_->slow = 1;
+  }
 }
 
 void SimWorld::at(Duration delay, Task task) { schedule(now_ + delay, std::move(task)); }
@@ -125,21 +185,34 @@ Duration SimWorld::draw(Duration min, Duration max) {
   return min + Duration{static_cast<int64_t>(random_.next() % (span + 1))};
 }
 
-Duration SimWorld::draw_link_delay() {
-  if (options_.spike_one_in > 0 && random_.next() % options_.spike_one_in == 0)
-    return draw(options_.link_delay_max, options_.spike_max);
+Duration SimWorld::draw_link_delay(const Weather& weather, bool* spiked) {
+  const bool spike = hits(weather.spike_one_in);
+  if (spiked) *spiked = spike;
+  if (spike) return draw(options_.link_delay_max, weather.spike_max);
   return draw(options_.link_delay_min, options_.link_delay_max);
 }
 
 void SimWorld::note(std::string line) {
-  char time[32];
-  const double ms = static_cast<double>((now_ - Instant{} - kStart).count()) / 1e6;
-  std::snprintf(time, sizeof time, "%12.6f ms  ", ms);
-  line.insert(0, time);
+  const auto count = (now_ - Instant{} - kStart).count();
+  trace_hash_ = (trace_hash_ ^ static_cast<uint64_t>(count)) * 0x100000001B3ull;
   for (const char c : line)  // FNV-1a
     trace_hash_ = (trace_hash_ ^ static_cast<unsigned char>(c)) * 0x100000001B3ull;
-  trace_.push_back(std::move(line));
+  if (!tracing()) return;
+  char time[32];
+  std::snprintf(time, sizeof time, "%12.6f ms  ", static_cast<double>(count) / 1e6);
+  trace_.push_back(time + line);
   if (trace_.size() > options_.trace_max) trace_.pop_front();
+}
+
+void SimWorld::note_frame(const SimEnd& end, const Bytes& frame, const Status* closing) {
+  if (!tracing()) {
+    const auto count = static_cast<uint64_t>((now_ - Instant{} - kStart).count());
+    trace_hash_ = (trace_hash_ ^ count ^ frame.size()) * 0x100000001B3ull;
+    return;
+  }
+  std::string what = closing ? "closed" : std::to_string(frame.size()) + " bytes";
+  if (!closing && describe) what = describe(end.host, end.dialled, frame);
+  note(end.life->process + " <- " + end.other_process + ": " + what);
 }
 
 std::string SimWorld::trace() const {

@@ -38,8 +38,26 @@ struct SimOptions {
   Duration spike_max = 200ms;
   Duration task_delay_max = 30us;  // from post() to the run
   Duration timer_late_max = 200us;
-  size_t trace_max = 4096;  // newest entries kept
+  size_t trace_max = 4096;  // newest entries kept; 0: none, and time is not spent on words
 };
+
+// What may happen to frames on their way; drawn for each frame, one in so many, 0: never. Messages
+// of the mesh have to bear all of it. A KV channel is a stream of bytes: there each but the spike
+// breaks the stream, and must be noticed.
+struct Weather {
+  uint32_t spike_one_in = 0;  // it takes up to spike_max, and those behind it wait
+  Duration spike_max = 200ms;
+  uint32_t lose_one_in = 0;
+  uint32_t repeat_one_in = 0;    // it comes once more, up to late_max later
+  uint32_t overtake_one_in = 0;  // it comes up to late_max later, those behind it do not wait
+  Duration late_max = 50ms;
+  uint32_t swallow_one_in = 0;  // it and up to swallow_max behind it are lost
+  uint32_t swallow_max = 8;
+  uint32_t flip_one_in = 0;  // one bit of it is another
+};
+
+// What befell a frame.
+enum class Befell : uint8_t { kSpike, kLost, kRepeated, kOvertaken, kFlipped };
 
 class SimWorld;
 class SimStrand;
@@ -51,6 +69,8 @@ struct SimLife {
   SimWorld* world = nullptr;
   std::string process;
   bool alive = true;
+  Instant frozen_until{};  // nothing of it runs before
+  uint32_t slow = 1;       // its tasks take their turn so many times later
 };
 
 // A named group of strands, links, listeners, locks and objects that dies together. Owned by the
@@ -103,8 +123,33 @@ class SimWorld final : public Clock {
   // From inside a running task of that process too: nothing of it runs again, its objects are
   // destroyed by a later event.
   void crash(SimProcess& process, Death death = Death::kClosing);
-  // All its connections break, both sides live on.
-  void break_links(SimProcess& process);
+  // All its connections break, or those with one other process; both sides live on.
+  void break_links(SimProcess& process, const std::string& other = "");
+  // Nothing of it runs for so long, as after SIGSTOP and SIGCONT: frames arrive, timers run late.
+  void freeze(SimProcess& process, Duration duration);
+  // Its tasks come `factor` times later than drawn. 1: as ever.
+  void slow_down(SimProcess& process, uint32_t factor);
+  // What goes from one process to the other waits for so long, connecting included; the other way
+  // is free. By name: it also holds for who is born meanwhile.
+  void hold(const std::string& from, const std::string& to, Duration duration);
+  // The newest frame of each of its links comes once more, both ways (keep_newest, set before).
+  void repeat_newest(SimProcess& process);
+  bool keep_newest = false;
+  // The weather on links that were dialled to this host; of all other hosts without one.
+  Weather& weather(const std::string& host = "");
+  // Timers that fire late: one in so many, up to so much.
+  uint32_t late_timer_one_in = 0;
+  Duration late_timer_max = 2s;
+  // Ends every misfortune: no weather, nothing held, frozen or slow.
+  void calm();
+
+  // Called after each task of a strand, with its process; may crash it.
+  std::function<void(const SimLife&)> after_task;
+  // Called when the weather hit a frame.
+  std::function<void(Befell, const std::string& from, const std::string& to)> on_weather;
+  // Names a frame for the trace; else its bytes are counted. `host`: where the link was dialled to;
+  // `there`: it goes to whom was dialled.
+  std::function<std::string(const std::string& host, bool there, const Bytes&)> describe;
 
   Instant now() const override { return now_; }
   Random& random() { return random_; }
@@ -145,8 +190,18 @@ class SimWorld final : public Clock {
     std::vector<std::weak_ptr<SimEnd>> ends;
     std::vector<std::weak_ptr<SimDoor>> doors_ever;
     uint16_t port_next = 20000;
+    std::map<std::pair<std::string, std::string>, Instant> held;  // (from, to): until when
   };
-  Duration draw_link_delay();
+  // `spiked`, if given, tells whether it took longer than usual.
+  Duration draw_link_delay(const Weather& weather, bool* spiked = nullptr);
+  // When something that arrives at `when` gets through, after holds.
+  Instant after_holds(const std::string& from, const std::string& to, Instant when) const;
+  const Weather& weather_of(const std::string& host) const;  // stays where it is
+  std::string process_at(const Endpoint& endpoint) const;    // who listens there; else the host
+  bool hits(uint32_t one_in) { return one_in > 0 && random_.next() % one_in == 0; }
+  bool tracing() const { return options_.trace_max > 0; }
+  // A frame or closing came in: noted without words when nobody reads them.
+  void note_frame(const SimEnd& end, const Bytes& frame, const Status* closing);
   void schedule(Instant when, Task task);
   Disk& disk(const std::string& machine) { return disks_[machine]; }
   Wires& wires() { return wires_; }
@@ -171,6 +226,7 @@ class SimWorld final : public Clock {
   std::deque<std::string> trace_;
   std::map<std::string, Disk> disks_;
   Wires wires_;
+  std::map<std::string, Weather> weather_;
   std::vector<std::unique_ptr<SimProcess>> processes_;
 };
 

@@ -8,25 +8,25 @@
 namespace headrace::sim {
 
 SimWorker start_worker(SimWorld& world, worker::WorkerOptions options,
-                       const SimEngineOptions& engine, const Endpoint& coordinator,
-                       uint32_t flip_one_in) {
+                       const SimEngineOptions& engine, const Endpoint& coordinator) {
   SimWorker w;
   w.process = &world.spawn(options.name);
   if (options.kv.host == "127.0.0.1") options.kv.host = options.name;  // a host of its own
   const auto strand = w.process->make_strand();
-  w.network = std::make_shared<FlipNetwork>(w.process->network(), w.process->random(), flip_one_in,
-                                            coordinator);
-  w.process->own(w.network);
   w.engine = std::make_shared<SimEngine>(strand, engine);
   w.process->own(w.engine);
   w.events = std::make_shared<std::vector<std::string>>();
+  w.id = std::make_shared<WorkerId>();
   worker::MeshEvents events;
-  events.joined = [e = w.events](WorkerId) { e->push_back("joined"); };
+  events.joined = [e = w.events, id = w.id](WorkerId given) {
+    e->push_back("joined");
+    *id = given;
+  };
   events.lost = [e = w.events](const Status& s) { e->push_back("lost: " + s.message); };
   events.rejected = [e = w.events](const Status& s) { e->push_back("rejected: " + s.message); };
   auto tokenizer = std::make_shared<Bytes>(sim_tokenizer());
-  w.node = std::make_shared<worker::WorkerNode>(strand, *w.network, w.process->random(), *w.engine,
-                                                std::move(options), std::move(tokenizer),
+  w.node = std::make_shared<worker::WorkerNode>(strand, w.process->network(), w.process->random(),
+                                                *w.engine, std::move(options), std::move(tokenizer),
                                                 coordinator, events);
   w.process->own(w.node);
   w.node->start([e = w.events](const Status& s) {

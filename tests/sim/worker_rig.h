@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "protocol/messages.h"
-#include "tests/sim/flip_network.h"
 #include "tests/sim/sim_engine.h"
 #include "tests/sim/sim_world.h"
 #include "worker/worker_node.h"
@@ -17,15 +16,14 @@ namespace headrace::sim {
 // A worker as one process of the simulated world. Everything dies with the process.
 struct SimWorker {
   SimProcess* process = nullptr;
-  std::shared_ptr<FlipNetwork> network;
   std::shared_ptr<SimEngine> engine;
   std::shared_ptr<worker::WorkerNode> node;
   std::shared_ptr<std::vector<std::string>> events;  // "joined", "lost: ...", "rejected: ..."
+  std::shared_ptr<WorkerId> id;                      // as the coordinator numbered it last
 };
 
 SimWorker start_worker(SimWorld& world, worker::WorkerOptions options,
-                       const SimEngineOptions& engine, const Endpoint& coordinator,
-                       uint32_t flip_one_in = 0);
+                       const SimEngineOptions& engine, const Endpoint& coordinator);
 
 // Free and held blocks sum to the total; anything else is a leak or a double booking.
 bool blocks_add_up(const BlockCounts& counts);
