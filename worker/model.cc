@@ -5,11 +5,14 @@
 #include <utility>
 
 #include "kernels/rope_table.h"
+#include "protocol/limits.h"
 
 namespace headrace::worker {
 namespace {
 
 using kernels::Buffer;
+
+static_assert(kLogprobFloor == kernels::kLogprobMin);
 
 // Rows that go through the output matrix together; more are cut into several passes, which read the
 // output matrix again but bound the memory for logits.
@@ -49,20 +52,26 @@ Model::Model(std::shared_ptr<const ModelFile> file, Weights weights, kernels::De
   chosen_ = Buffer(logit_rows * sizeof(int32_t));
   step_rows_ = Buffer(rows_max * sizeof(kernels::StepRow));
   parameters_ = Buffer(logit_rows * sizeof(kernels::SampleRow));
+  begins_ = Buffer((logit_rows + 1) * sizeof(int32_t));
+  counts_ = Buffer(logit_rows * sizeof(int32_t));
+  chosen_logprobs_ = floats(logit_rows, 1);
+  top_ids_ = Buffer(logit_rows * limits::kLogprobs * sizeof(int32_t));
+  top_logprobs_ = floats(logit_rows, limits::kLogprobs);
 }
 
-std::vector<Token> Model::run(const Step& step, const LogitsSink& sink) {
-  std::vector<Token> sampled(step.sequences.size(), -1);
+StepDone Model::run(const Step& step, const LogitsSink& sink) {
+  StepDone done;
+  done.sampled.assign(step.sequences.size(), -1);
   const auto rows = static_cast<int32_t>(step.rows());
-  if (rows == 0) return sampled;
+  if (rows == 0) return done;
   gather(step);
   device_.run(kernels::Embed{.table = weights_.embedding,
                              .ids = ids_.as<int32_t>(),
                              .rows = rows,
                              .y = hidden_.as<float>()});
   for (uint32_t i = 0; i < config_.layers; i++) layer(static_cast<int32_t>(i), rows);
-  sample(step, sink, sampled);
-  return sampled;
+  sample(step, sink, done);
+  return done;
 }
 
 void Model::gather(const Step& step) {
@@ -115,19 +124,40 @@ void Model::feed_forward(int32_t index, int32_t rows) {
   multiply(w.down, rows, hidden_.as<float>(), true);
 }
 
-void Model::sample(const Step& step, const LogitsSink& sink, std::vector<Token>& sampled) {
+void Model::sample(const Step& step, const LogitsSink& sink, StepDone& done) {
   std::vector<uint32_t> wanted;
   for (uint32_t i = 0; i < step.sequences.size(); i++)
     if (step.sequences[i].sample) wanted.push_back(i);
   const std::span<const uint32_t> all(wanted);
   for (size_t at = 0; at < all.size(); at += kLogitRows)
-    sample_rows(step, all.subspan(at, std::min<size_t>(kLogitRows, all.size() - at)), sink,
-                sampled);
+    sample_rows(step, all.subspan(at, std::min<size_t>(kLogitRows, all.size() - at)), sink, done);
 }
 
 // Final norm, logits and choice for the last rows of some sequences.
 void Model::sample_rows(const Step& step, std::span<const uint32_t> sequences,
-                        const LogitsSink& sink, std::vector<Token>& sampled) {
+                        const LogitsSink& sink, StepDone& done) {
+  gather_last(step, sequences);
+  const auto rows = static_cast<int32_t>(sequences.size());
+  normalize(last_.as<float>(), weights_.output_norm, rows, weights_.output);
+  multiply(weights_.output, rows, logits_.as<float>(), false);
+  adjust(step, sequences);
+  const uint32_t known = file_->known_tokens();
+  device_.run(kernels::Sample{.logits = logits_.as<float>(),
+                              .params = parameters_.as<kernels::SampleRow>(),
+                              .rows = rows,
+                              .vocab = static_cast<int32_t>(known),
+                              .stride = int64_t{config_.vocab},
+                              .ids = chosen_.as<int32_t>()});
+  explain(step, sequences, done);
+  for (size_t i = 0; i < sequences.size(); i++) {
+    const int32_t id = chosen_.as<int32_t>()[i];
+    done.sampled[sequences[i]] = id < 0 ? StepDone::kNumeric : id;
+    if (sink) sink(sequences[i], {logits_.as<float>() + i * config_.vocab, known});
+  }
+}
+
+// The last row of each sequence, and how it is sampled.
+void Model::gather_last(const Step& step, std::span<const uint32_t> sequences) {
   const size_t dim = config_.dim;
   auto* parameters = parameters_.as<kernels::SampleRow>();
   size_t row = 0, sequence = 0, n = 0;  // `row` is the first one of `sequence`
@@ -143,20 +173,61 @@ void Model::sample_rows(const Step& step, std::span<const uint32_t> sequences,
                        .seed = s.sampling.seed,
                        .index = s.index};
   }
-  const auto rows = static_cast<int32_t>(n);
-  normalize(last_.as<float>(), weights_.output_norm, rows, weights_.output);
-  multiply(weights_.output, rows, logits_.as<float>(), false);
-  const uint32_t known = file_->known_tokens();
-  device_.run(kernels::Sample{.logits = logits_.as<float>(),
-                              .params = parameters,
-                              .rows = rows,
-                              .vocab = static_cast<int32_t>(known),
-                              .stride = int64_t{config_.vocab},
-                              .ids = chosen_.as<int32_t>()});
-  for (size_t i = 0; i < n; i++) {
-    const int32_t id = chosen_.as<int32_t>()[i];
-    sampled[sequences[i]] = id < 0 ? StepDone::kNumeric : id;
-    if (sink) sink(sequences[i], {logits_.as<float>() + i * config_.vocab, known});
+}
+
+// Penalties and bias of those that have some.
+void Model::adjust(const Step& step, std::span<const uint32_t> sequences) {
+  size_t total = 0;
+  for (const uint32_t i : sequences) total += step.sequences[i].edits.size();
+  if (total == 0) return;
+  const size_t bytes = total * sizeof(kernels::LogitEdit);
+  // With room to spare, since penalties name one more token with almost every step.
+  if (bytes > edits_.size()) edits_ = Buffer(bytes + bytes / 2);
+  auto* edit = edits_.as<kernels::LogitEdit>();
+  auto* begin = begins_.as<int32_t>();
+  *begin = 0;
+  for (const uint32_t i : sequences) {
+    const auto& edits = step.sequences[i].edits;
+    edit = std::copy(edits.begin(), edits.end(), edit);
+    begin[1] = *begin + static_cast<int32_t>(edits.size());
+    ++begin;
+  }
+  device_.run(kernels::AdjustLogits{.logits = logits_.as<float>(),
+                                    .edits = edits_.as<kernels::LogitEdit>(),
+                                    .begins = begins_.as<int32_t>(),
+                                    .rows = static_cast<int32_t>(sequences.size()),
+                                    .vocab = static_cast<int32_t>(config_.vocab),
+                                    .stride = int64_t{config_.vocab}});
+}
+
+// Log-probabilities for those that ask and have got a token.
+void Model::explain(const Step& step, std::span<const uint32_t> sequences, StepDone& done) {
+  auto* counts = counts_.as<int32_t>();
+  bool any = false;
+  for (size_t i = 0; i < sequences.size(); i++) {
+    counts[i] = static_cast<int32_t>(step.sequences[sequences[i]].sampling.logprobs);
+    any = any || counts[i] > 0;
+  }
+  if (!any) return;
+  constexpr auto kTop = static_cast<int32_t>(limits::kLogprobs);
+  device_.run(kernels::LogProbs{.logits = logits_.as<float>(),
+                                .chosen = chosen_.as<int32_t>(),
+                                .counts = counts,
+                                .rows = static_cast<int32_t>(sequences.size()),
+                                .vocab = static_cast<int32_t>(file_->known_tokens()),
+                                .stride = int64_t{config_.vocab},
+                                .top = kTop,
+                                .chosen_logprob = chosen_logprobs_.as<float>(),
+                                .top_ids = top_ids_.as<int32_t>(),
+                                .top_logprobs = top_logprobs_.as<float>()});
+  done.logprobs.resize(step.sequences.size());
+  for (size_t i = 0; i < sequences.size(); i++) {
+    if (counts[i] == 0 || chosen_.as<int32_t>()[i] < 0) continue;
+    Logprobs& logprobs = done.logprobs[sequences[i]];
+    logprobs.chosen = chosen_logprobs_.as<float>()[i];
+    for (size_t k = i * kTop; k < i * kTop + static_cast<size_t>(counts[i]); k++)
+      if (top_ids_.as<int32_t>()[k] >= 0)
+        logprobs.top.push_back({top_ids_.as<int32_t>()[k], top_logprobs_.as<float>()[k]});
   }
 }
 

@@ -13,7 +13,8 @@
 
 namespace headrace::worker {
 
-// Gets the logits of a sequence that samples: [known tokens] floats, valid during the call.
+// Gets the logits of a sequence that samples, edits made: [known tokens] floats, valid during the
+// call.
 using LogitsSink = std::function<void(size_t sequence, std::span<const float> logits)>;
 
 // The forward pass of a step as a list of operations. All rows of all sequences go through the
@@ -25,18 +26,20 @@ class Model {
   Model(std::shared_ptr<const ModelFile> file, Weights weights, kernels::Device& device,
         kernels::KvPool pool, uint32_t rows_max);
 
-  // The chosen token of each sequence as StepDone::sampled has them. The step is valid: see
-  // ModelEngine::run.
-  std::vector<Token> run(const Step& step, const LogitsSink& sink);
+  // Fills `sampled` and `logprobs` of the result. The step is valid: see ModelEngine::run.
+  StepDone run(const Step& step, const LogitsSink& sink);
 
  private:
   void gather(const Step& step);
   void layer(int32_t index, int32_t rows);
   void attend(int32_t index, int32_t rows);
   void feed_forward(int32_t index, int32_t rows);
-  void sample(const Step& step, const LogitsSink& sink, std::vector<Token>& sampled);
+  void sample(const Step& step, const LogitsSink& sink, StepDone& done);
   void sample_rows(const Step& step, std::span<const uint32_t> sequences, const LogitsSink& sink,
-                   std::vector<Token>& sampled);
+                   StepDone& done);
+  void gather_last(const Step& step, std::span<const uint32_t> sequences);
+  void adjust(const Step& step, std::span<const uint32_t> sequences);
+  void explain(const Step& step, std::span<const uint32_t> sequences, StepDone& done);
   kernels::RowsOut output_for(const Projection& next) const;
   void normalize(const float* x, const float* gain, int32_t rows, const Projection& next);
   void multiply(const Projection& w, int32_t rows, float* y, bool add);
@@ -47,18 +50,24 @@ class Model {
   kernels::Device& device_;
   kernels::KvPool pool_;
 
-  kernels::Buffer rope_;        // [context, rotated/2, 2]
-  kernels::Buffer hidden_;      // [rows, dim]: the residual stream
-  kernels::Buffer qkv_;         // [rows, qkv]
-  kernels::Buffer gate_up_;     // [rows, 2*ffn]
-  kernels::Buffer input_f32_;   // [rows, widest input]: x of the next product
-  kernels::Buffer input_q_;     // the same as blocks
-  kernels::Buffer last_;        // [logit rows, dim]: hidden rows that sample
-  kernels::Buffer logits_;      // [logit rows, vocab]
-  kernels::Buffer ids_;         // [rows] tokens in
-  kernels::Buffer chosen_;      // [logit rows] tokens out
-  kernels::Buffer step_rows_;   // [rows] StepRow
-  kernels::Buffer parameters_;  // [logit rows] SampleRow
+  kernels::Buffer rope_;             // [context, rotated/2, 2]
+  kernels::Buffer hidden_;           // [rows, dim]: the residual stream
+  kernels::Buffer qkv_;              // [rows, qkv]
+  kernels::Buffer gate_up_;          // [rows, 2*ffn]
+  kernels::Buffer input_f32_;        // [rows, widest input]: x of the next product
+  kernels::Buffer input_q_;          // the same as blocks
+  kernels::Buffer last_;             // [logit rows, dim]: hidden rows that sample
+  kernels::Buffer logits_;           // [logit rows, vocab]
+  kernels::Buffer ids_;              // [rows] tokens in
+  kernels::Buffer chosen_;           // [logit rows] tokens out
+  kernels::Buffer step_rows_;        // [rows] StepRow
+  kernels::Buffer parameters_;       // [logit rows] SampleRow
+  kernels::Buffer edits_;            // LogitEdit of all logit rows; grows
+  kernels::Buffer begins_;           // [logit rows + 1]
+  kernels::Buffer counts_;           // [logit rows] alternatives asked for
+  kernels::Buffer chosen_logprobs_;  // [logit rows]
+  kernels::Buffer top_ids_;          // [logit rows, kLogprobs]
+  kernels::Buffer top_logprobs_;     // [logit rows, kLogprobs]
 };
 
 }  // namespace headrace::worker

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "protocol/check.h"
+#include "protocol/limits.h"
 
 namespace headrace::worker {
 namespace {
@@ -90,6 +91,12 @@ void ModelEngine::check(const Step& step) const {
     CHECK(s.blocks.size() * uint64_t{card_.block_tokens} >= end);
     for (const uint32_t b : s.blocks) CHECK(b < options_.blocks);
     for (const Token t : s.tokens) CHECK(t >= 0 && static_cast<uint32_t>(t) < card_.vocab);
+    int64_t last = -1;
+    for (const kernels::LogitEdit& e : s.edits) {
+      CHECK(e.id > last && e.id < int64_t{card_.vocab});
+      last = e.id;
+    }
+    CHECK(s.sampling.logprobs <= limits::kLogprobs);
   }
 }
 
@@ -121,8 +128,7 @@ StepDone ModelEngine::execute(const Step& step) {
       logits_[sequence].assign(logits.begin(), logits.end());
     };
   }
-  StepDone done;
-  done.sampled = model_.run(step, sink);
+  StepDone done = model_.run(step, sink);
   done.accounts = device_->take_accounts();
   done.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return done;

@@ -3,6 +3,7 @@
 #include <doctest/doctest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "tests/worker/model_support.h"
 
@@ -61,6 +62,92 @@ TEST_CASE("a step tells what it cost") {
         3 * engine->card().cost.flops_per_token + engine->card().cost.head_flops);
   CHECK(find("attention").runs == 2);
   CHECK(find("sample").runs == 1);
+}
+
+// Against what double arithmetic makes of the logits, which the test sees after the edits.
+TEST_CASE("edits come before the choice and show in the log-probabilities") {
+  for (NamedDevice& d : all_devices()) {
+    CAPTURE(d.name);
+    EngineOptions options;
+    options.blocks = 4;
+    const auto engine =
+        make_engine(open_model(test_model("tiny/base.gguf")), std::move(d.device), options);
+    const StepSequence plain = sequence({0}, 0, {1, 2, 3}, true);
+    const StepDone before = run(*engine, Step{{plain}});
+    const std::vector<float> logits = engine->last_logits()[0];
+    const Token best = before.sampled[0];
+    CHECK(before.logprobs.empty());
+
+    StepSequence edited = plain;
+    edited.edits = {{3, 1.25f, 0.5f}, {best, 1, -100}, {258, 0.5f, 0}};
+    std::sort(edited.edits.begin(), edited.edits.end(),
+              [](const auto& a, const auto& b) { return a.id < b.id; });
+    edited.sampling.logprobs = 4;
+    StepSequence asks = sequence({1}, 0, {1, 2, 3}, true);
+    asks.sampling.logprobs = 20;
+    StepSequence silent = sequence({2}, 0, {1, 2, 3}, false);
+    silent.sampling.logprobs = 20;
+    const StepDone after = run(*engine, Step{{edited, silent, asks, plain}});
+    CHECK(after.sampled[0] != best);
+    CHECK(after.sampled[2] == best);
+    CHECK(engine->last_logits()[2] == logits);
+    std::vector<float> wanted = logits;
+    for (const auto& e : edited.edits) {
+      float& x = wanted[static_cast<size_t>(e.id)];
+      x = static_cast<float>((x > 0 ? double{x} / e.divide : double{x} * e.divide) + e.add);
+    }
+    CHECK(engine->last_logits()[0] == wanted);
+
+    REQUIRE(after.logprobs.size() == 4);
+    CHECK(after.logprobs[1] == Logprobs{});
+    CHECK(after.logprobs[3] == Logprobs{});
+    for (size_t i : {0u, 2u}) {
+      const Logprobs& got = after.logprobs[i];
+      const std::vector<float>& x = i == 0 ? wanted : logits;
+      double sum = 0;
+      for (const float v : x) sum += std::exp(double{v});
+      REQUIRE(got.top.size() == (i == 0 ? 4u : 20u));
+      CHECK(got.top[0].id == after.sampled[i]);
+      CHECK(got.top[0].logprob == got.chosen);
+      for (const TokenLogprob& t : got.top)
+        CHECK(t.logprob == doctest::Approx(x[static_cast<size_t>(t.id)] - std::log(sum)));
+      for (size_t k = 1; k < got.top.size(); k++)
+        CHECK(got.top[k - 1].logprob >= got.top[k].logprob);
+    }
+    const auto ran = [&after](const std::string& op) {
+      return std::any_of(after.accounts.begin(), after.accounts.end(), [&](const auto& a) {
+        return a.op == op && a.runs == 1 && a.cost.activation_bytes > 0;
+      });
+    };
+    CHECK(ran("adjust_logits"));
+    CHECK(ran("log_probs"));
+    for (const auto& a : before.accounts) {
+      CHECK(a.op != std::string("adjust_logits"));
+      CHECK(a.op != std::string("log_probs"));
+    }
+  }
+}
+
+TEST_CASE("edits and alternatives of more sequences than one pass of the output matrix holds") {
+  EngineOptions options;
+  options.blocks = 100;
+  const auto engine = tiny("q4_0", options);
+  Step step;
+  for (uint32_t i = 0; i < 100; i++) {
+    step.sequences.push_back(sequence({i}, 0, {static_cast<Token>(i)}, i % 9 != 4));
+    if (i % 3 == 0) step.sequences.back().edits = {{static_cast<Token>(i), 1, 1000}};
+    if (i % 2 == 0) step.sequences.back().sampling.logprobs = 1 + i % 20;
+  }
+  const StepDone done = run(*engine, step);
+  REQUIRE(done.logprobs.size() == 100);
+  for (uint32_t i = 0; i < 100; i++) {
+    CAPTURE(i);
+    const bool samples = i % 9 != 4;
+    CHECK((done.sampled[i] == -1) == !samples);
+    if (samples && i % 3 == 0) CHECK(done.sampled[i] == static_cast<Token>(i));
+    CHECK(done.logprobs[i].top.size() == (samples && i % 2 == 0 ? 1 + i % 20 : 0));
+    if (samples && i % 2 == 0) CHECK(done.logprobs[i].top[0].id == done.sampled[i]);
+  }
 }
 
 TEST_CASE("a block that a step begins is zeroed first; one that it continues is not") {
@@ -134,6 +221,11 @@ TEST_CASE("an overflow ends its own sequence only") {
         run(*engine, Step{{sequence({0}, 0, {'A'}, true), sequence({1}, 0, {'B', '*'}, true),
                            sequence({2}, 0, {'*', 'C'}, true)}});
     CHECK(done.sampled == std::vector<Token>{'B', StepDone::kNumeric, 'D'});
+    StepSequence asks = sequence({3}, 0, {'*'}, true);
+    asks.sampling.logprobs = 2;
+    const StepDone overflown = run(*engine, Step{{asks}});
+    CHECK(overflown.sampled == std::vector<Token>{StepDone::kNumeric});
+    CHECK(overflown.logprobs == std::vector<Logprobs>(1));
   }
 }
 
