@@ -8,6 +8,9 @@
 namespace headrace::coordinator {
 
 constexpr float kTemperatureMax = 100;
+constexpr float kPenaltyMax = 2;  // presence and frequency, either sign
+constexpr float kRepetitionMax = 10;
+constexpr float kBiasMax = 100;  // either sign
 
 // Ok if every field lies in the range that protocol/generation.h states, for a model whose
 // vocabulary has `vocab` tokens; else kInvalid with one line that names the field, its value and
