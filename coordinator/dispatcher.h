@@ -10,6 +10,9 @@
 #include "coordinator/client_port.h"
 #include "coordinator/cluster_status.h"
 #include "coordinator/mesh_port.h"
+#include "coordinator/pair_health.h"
+#include "coordinator/poison_list.h"
+#include "coordinator/prefix_index.h"
 #include "coordinator/probes.h"
 #include "coordinator/registry.h"
 #include "coordinator/request_record.h"
@@ -38,14 +41,31 @@ struct BeginDrain {
   Ref<ReplyPort<bool>> reply;  // true: all ended by themselves
 };
 
+// From the strand of text: a prompt became tokens, or will not.
+struct TextEncoded {
+  RequestId request;
+  uint64_t ticket = 0;  // of the job
+  size_t bytes = 0;     // of the prompt
+  std::shared_ptr<const TextModel> model;
+  std::optional<Result<std::vector<Token>>> ids;  // none: it was not wanted any more
+  std::vector<uint64_t> chain;                    // names of its full blocks (prefix_hash.h)
+};
+// The same for a question that is not a request's.
+struct TextAnswered {
+  size_t bytes = 0;
+};
+
 // Holds requests until a worker has room, gives each to one pair of workers or to one worker, and
 // is the only one who knows what was generated: its token logs are the truth. A failed attempt is
-// replayed elsewhere from the log. Each Submit ends in exactly one Ended.
+// replayed elsewhere from the log. Each Submit ends in exactly one Ended; if it is resumable, each
+// Resume as well.
 //
-// An actor: lives on one strand, is destroyed on it. Sources: dispatcher.cc (clients),
-// dispatcher_attempts.cc (placing, the hand-off protocol, tokens), dispatcher_workers.cc (who
-// lives, the tokenizer, sweeps).
-class Dispatcher final : public WorkerEvents {
+// An actor: lives on one strand, is destroyed on it; held by a shared_ptr. Sources: dispatcher.cc
+// (clients), dispatcher_resume.cc (who left and comes back, draining), dispatcher_text.cc
+// (tokenizing), dispatcher_attempts.cc (placing, failing, replay), dispatcher_protocol.cc (what
+// workers answer), dispatcher_tokens.cc (what they generate), dispatcher_workers.cc (who lives, the
+// tokenizer), dispatcher_sweep.cc (deadlines, lost messages), dispatcher_status.cc.
+class Dispatcher final : public WorkerEvents, public std::enable_shared_from_this<Dispatcher> {
  public:
   Dispatcher(std::shared_ptr<Strand> strand, Random& random, Ref<MeshPort> mesh,
              TextModelFactory make_text, DispatcherOptions options);
@@ -54,6 +74,9 @@ class Dispatcher final : public WorkerEvents {
   void on(Submit submit);
   void on(Acknowledge ack);
   void on(Abandon abandon);
+  void on(Detach detach);
+  void on(Resume resume);
+  void on(AskCancel ask);
   void on(AskStatus ask);
   void on(AskTokenize ask);
   void on(AskDetokenize ask);
@@ -63,7 +86,13 @@ class Dispatcher final : public WorkerEvents {
   void on(FromWorker message) override;
   void on(WorkerLost lost) override;
 
+  // From the process.
   void on(BeginSweeps begin);
+  void on(BeginDrain drain);
+
+  // From the strand of text.
+  void on(TextEncoded encoded);
+  void on(TextAnswered answered);
 
   // For tests; on the strand.
   const std::map<RequestId, std::unique_ptr<RequestRecord>>& requests() const { return requests_; }
@@ -76,35 +105,63 @@ class Dispatcher final : public WorkerEvents {
   struct Closing {
     Attempt attempt{};
     std::vector<WorkerId> open;
-    Instant since{};
+    Instant told{};
+    Instant begun{};
   };
 
   // Clients.
   Status check_submit(const Submit& submit) const;
-  Status tokenize(Record& record);
   void deliver(Record& record);  // may destroy the record
   // The terminal step: no attempt lives after it. May destroy the record.
   void finish(Record& record, Finish how, Status status);
+  void write_end(Record& record, Finish how, const Status& status);
+  // Its client is told so at once, whatever it has not fetched.
+  void break_off(Record& record, Finish how, Status status);
+  // Nothing is left to be told now: kept if it is resumable, else gone.
+  void retire(Record& record);
+  void unretain(Record& record);
   void erase(Record& record);
+  void unpark(Record& record);
+  static uint32_t behind(const Record& record) {
+    return record.log.size() - record.log.acknowledged();
+  }
+
+  // Draining.
+  bool draining() const { return drain_until_.has_value(); }
+  void sweep_drain(Instant now);
+
+  // Text.
+  const std::shared_ptr<Strand>& text_strand() const;
+  void encode(Record& record);
+  void encode_waiting();
+  void drop_encoding(Record& record);  // its prompt is not wanted any more
+  Status tokenized(Record& record, std::vector<Token> ids);
+  Status text_room(size_t bytes) const;
 
   // Attempts.
   void place();
-  std::vector<WorkerView> views(Instant now) const;
+  std::vector<WorkerView> views(const Record& record, Instant now) const;
   std::optional<Route> choose(const Record& record, Instant now) const;
   // Ok, or why no worker of this cluster could ever take it. An answer without a length of its own
   // gets one: to the end of the context, or of what the largest worker holds.
   Status fit(Record& record) const;
   void dispatch(Record& record, const Route& route, Instant now);
   void send_prepare(Record& record);
+  void send_start(Record& record);
   void requeue(Record& record, Instant not_before);
   void enter(Record& record, Phase phase);
-  void book(Record& record);
+  void book(Record& record, uint64_t cached);
   void release(WorkerId id, Workload& share);
   void prefill_over(Record& record);
+  void proven(Record& record);  // it made a token: no worker dies of it
+  // Its blocks at the decode worker are that worker's own affair from now on.
+  void forget_grant(Record& record);
   // Cancels on both sides; the record has no attempt after it.
   void close_attempt(Record& record, const Status& why);
-  // Tries elsewhere, or ends the request. `culprits` are avoided from now on.
-  void attempt_failed(Record& record, const std::vector<WorkerId>& culprits, Status why);
+  // Tries elsewhere, or ends the request. `culprits` are avoided from now on. `excused`: it does
+  // not count against the request.
+  void attempt_failed(Record& record, const std::vector<WorkerId>& culprits, Status why,
+                      bool excused = false);
   void tell_worker(WorkerId id, ToWorker message);
   std::vector<WorkerId> sides(const AttemptRecord& attempt) const;
 
@@ -120,33 +177,57 @@ class Dispatcher final : public WorkerEvents {
   void handle(WorkerId from, to_coordinator::AttemptFailed m);
   void handle(WorkerId from, to_coordinator::Tokens m);
   void handle(WorkerId from, to_coordinator::Quiesced m);
+  Status check_grant(const Record& record, const GrantedBlocks& granted);
   void take_run(WorkerId from, to_coordinator::TokenRun& run);
   Status check_run(const Record& record, const to_coordinator::TokenRun& run) const;
+  Status append(WorkerId from, Record& record, to_coordinator::TokenRun& run);
+  void grown(WorkerId from, Record& record, const to_coordinator::TokenRun& run, uint32_t before);
   void run_finished(Record& record, const to_coordinator::TokenRun& run);
+  // It sent what cannot be: others are preferred for a while.
+  void distrust(WorkerId id);
 
   // Workers.
-  void lose(WorkerId id, const Status& why);
+  // `died`: its process ended; else it fell silent, left, or was put out.
+  void lose(WorkerId id, const Status& why, bool died);
+  // One of its workers died. True: the request is taken for the cause.
+  bool blame(Record& record, Instant now);
   void serve_model(const ModelCard& card);
   std::string title(WorkerId id) const;  // "worker decode-0"
   void fetch_tokenizer();
   void drop_fetch(const Status& why);
+
+  // Sweeps.
   void sweep();
   void sweep_workers(Instant now);
+  void sweep_requests(Instant now);
   void sweep_request(Record& record, Instant now);
+  void sweep_idle(Record& record, Instant now);  // without an attempt
+  void sweep_closing(Instant now);
+  // Attempts that this beat should name and does not.
+  void check_held(WorkerId from, const to_coordinator::Beat& beat);
+  void tell_again(Record& record, WorkerId worker);
   // What has run out in the record's attempt, if anything; `culprits` gets who is to blame.
   Status overdue(const Record& record, Instant now, std::vector<WorkerId>& culprits);
   Status queue_overdue(const Record& record, Instant now) const;
   void ping(Instant now);
   bool stuck(WorkerId id, Instant since, Instant now) const;
+
+  // Status.
   std::string not_ready() const;
+  ClusterStatus make_status() const;
+  Probes& probes() const { return *options_.probes; }
 
   std::shared_ptr<Strand> strand_;
   Random& random_;
   Ref<MeshPort> mesh_;
   TextModelFactory make_text_;
   DispatcherOptions options_;
+  CacheKey cache_key_;
 
   Registry registry_;
+  PrefixIndex prefix_;
+  PairHealth pairs_;
+  PoisonList poison_;
   std::optional<ModelCard> served_;  // the last card there was
   bool had_decoder_ = false;
   Instant decoders_gone_{};  // when the last worker that could decode was lost
@@ -156,13 +237,21 @@ class Dispatcher final : public WorkerEvents {
   std::optional<TokenizerFetch> fetch_;
   WorkerId fetch_last_{};  // asked last
   Instant fetch_not_before_{};
-  Status fetch_trouble_;  // of the last fetch that failed: another worker is asked
-  Status text_error_;     // the tokenizer came whole and cannot be used: final
+  Status fetch_trouble_;     // of the last fetch that failed: another worker is asked
+  Status text_error_;        // the tokenizer came whole and cannot be used: final
+  size_t text_waiting_ = 0;  // bytes that are not tokens yet: at most kTextWaitingBytesMax
+  uint64_t next_ticket_ = 1;
 
   std::map<RequestId, std::unique_ptr<Record>> requests_;
   Queue queue_;                             // at most kQueueMax and those that were placed before
+  Queue retained_;                          // at most kRetainedMax, the oldest first
+  size_t retained_bytes_ = 0;               // at most kRetainedBytesMax
   std::map<TransferId, Record*> attempts_;  // current ones
   std::map<TransferId, Closing> closing_;   // at most kClosingMax
+
+  std::optional<Instant> drain_until_;
+  bool drain_cut_ = false;  // something was ended by the drain
+  std::vector<Ref<ReplyPort<bool>>> drain_replies_;
 
   Totals totals_;
   bool placing_ = false;

@@ -23,6 +23,36 @@ std::string title(const ModelCard& card) {
 // A measured-over-predicted factor that the router may multiply with.
 double sane(double factor) { return std::isfinite(factor) ? std::clamp(factor, 0.01, 100.0) : 1; }
 
+bool sane(const Saturation& s) {
+  return std::isfinite(s.bandwidth) && std::isfinite(s.compute) && s.bandwidth >= 0 &&
+         s.compute >= 0;
+}
+
+// Numbers that no worker of so many blocks can have.
+bool absurd(const to_coordinator::Beat& beat, uint32_t kv_blocks) {
+  const BlockCounts& b = beat.blocks;
+  const uint64_t parts =
+      uint64_t{b.free} + b.active + b.cached + b.incoming + b.pinned + b.quarantined;
+  return b.total > kv_blocks || parts > kv_blocks || beat.loop_lag < Duration{0} ||
+         beat.correction.overhead < Duration{0} || !std::isfinite(beat.correction.prefill) ||
+         !std::isfinite(beat.correction.decode) || beat.correction.prefill < 0 ||
+         beat.correction.decode < 0 || !sane(beat.prefill) || !sane(beat.decode);
+}
+
+void clamp(to_coordinator::Beat& beat, uint32_t kv_blocks) {
+  BlockCounts& blocks = beat.blocks;
+  blocks.total = std::min(blocks.total, kv_blocks);
+  for (uint32_t* part : {&blocks.free, &blocks.active, &blocks.cached, &blocks.incoming,
+                         &blocks.pinned, &blocks.quarantined})
+    *part = std::min(*part, blocks.total);
+  for (Saturation* s : {&beat.prefill, &beat.decode})
+    if (!sane(*s)) *s = {};
+  Correction& correction = beat.correction;
+  correction.prefill = sane(correction.prefill);
+  correction.decode = sane(correction.decode);
+  correction.overhead = std::clamp<Duration>(correction.overhead, 0s, 10s);
+}
+
 Status differs(const std::string& what, const std::string& theirs, const std::string& ours) {
   return error(Errc::kInvalid,
                "worker has " + what + " " + theirs + ", this cluster has " + what + " " + ours);
@@ -36,17 +66,20 @@ Workload& Workload::operator+=(const Workload& part) {
   decodes += part.decodes;
   context_tokens += part.context_tokens;
   blocks += part.blocks;
+  unproven += part.unproven;
   return *this;
 }
 
 Workload& Workload::operator-=(const Workload& part) {
   CHECK(prefills >= part.prefills && prefill_tokens >= part.prefill_tokens &&
-        decodes >= part.decodes && context_tokens >= part.context_tokens && blocks >= part.blocks);
+        decodes >= part.decodes && context_tokens >= part.context_tokens && blocks >= part.blocks &&
+        unproven >= part.unproven);
   prefills -= part.prefills;
   prefill_tokens -= part.prefill_tokens;
   decodes -= part.decodes;
   context_tokens -= part.context_tokens;
   blocks -= part.blocks;
+  unproven -= part.unproven;
   return *this;
 }
 
@@ -111,21 +144,16 @@ bool Registry::beat(WorkerId id, const to_coordinator::Beat& beat, Instant now) 
   WorkerRecord* worker = find(id);
   if (!worker || worker->hello.incarnation != beat.incarnation) return false;
   worker->heard = now;
+  if (beat.steps < worker->beat.steps) return true;  // late: a newer one was here
   if (beat.steps > worker->beat.steps) {
     worker->progressed = now;
     worker->stalled = false;
   }
-  if (beat.running + beat.waiting == 0) worker->stalled = false;  // it got rid of what it had
+  if (uint64_t{beat.running} + beat.waiting == 0) worker->stalled = false;  // it got rid of it
+  worker->suspect = absurd(beat, worker->hello.kv_blocks);
   worker->beat = beat;
-  BlockCounts& blocks = worker->beat.blocks;
-  blocks.total = std::min(blocks.total, worker->hello.kv_blocks);
-  for (uint32_t* part : {&blocks.free, &blocks.active, &blocks.cached, &blocks.incoming,
-                         &blocks.pinned, &blocks.quarantined})
-    *part = std::min(*part, blocks.total);
-  Correction& correction = worker->beat.correction;
-  correction.prefill = sane(correction.prefill);
-  correction.decode = sane(correction.decode);
-  correction.overhead = std::clamp<Duration>(correction.overhead, 0s, 10s);
+  worker->beat.prefix_events.clear();
+  clamp(worker->beat, worker->hello.kv_blocks);
   return true;
 }
 

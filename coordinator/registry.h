@@ -3,6 +3,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "coordinator/limits.h"
@@ -18,6 +19,7 @@ struct Workload {
   uint32_t decodes = 0;         // answers it makes or is about to make
   uint64_t context_tokens = 0;  // of those, as far as generated
   uint32_t blocks = 0;          // KV blocks reserved by those
+  uint32_t unproven = 0;        // of those, requests that a worker may have died of
   uint32_t in_flight() const { return prefills + decodes; }
   Workload& operator+=(const Workload& part);
   Workload& operator-=(const Workload& part);  // of what was added before
@@ -31,8 +33,13 @@ struct WorkerRecord {
   Instant progressed{};            // last time `beat.steps` grew
   to_coordinator::Beat beat;       // the last one
   bool stalled = false;            // work without progress: not routed to until a step ends
-  Instant refused_until{};         // said "overloaded": not routed to before
+  bool suspect = false;            // its last beat held what cannot be: not routed to meanwhile
+  Instant refused_until{};         // said "overloaded" or broke a rule: not routed to before
   Workload load;
+  std::unordered_set<uint64_t> granted;  // block and generation of grants that are being filled
+
+  bool draining() const { return beat.draining; }
+  bool serves() const { return !stalled && !suspect && !beat.draining; }
 };
 
 // Who lives, and how full they are. Plain data on the Dispatcher's strand. All workers of a
@@ -44,7 +51,9 @@ class Registry {
   Status admit(WorkerId id, const to_coordinator::Register& hello, Instant now);
   void remove(WorkerId id);
 
-  // Takes a beat in; absurd numbers are clamped. False: not this worker's process, ignored.
+  // Takes a beat in. Absurd numbers are clamped and make the worker a suspect until a sane beat
+  // comes; an older beat than the last one only shows that the worker lives. False: not this
+  // worker's process, ignored.
   bool beat(WorkerId id, const to_coordinator::Beat& beat, Instant now);
 
   WorkerRecord* find(WorkerId id);
@@ -71,6 +80,11 @@ class Registry {
   std::map<WorkerId, WorkerRecord> workers_;
   std::optional<ModelCard> card_;
 };
+
+// A block as it is granted once: its number and its generation.
+inline uint64_t block_key(const BlockRef& block) {
+  return uint64_t{raw(block.block)} << 32 | raw(block.generation);
+}
 
 // How long this worker may go without ending a step before it counts as stuck: several times what
 // a long step is predicted to take there, within [kProgressWithin, kProgressWithinMax].

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -7,18 +8,33 @@
 
 #include "coordinator/client_port.h"
 #include "coordinator/registry.h"
+#include "coordinator/text_log.h"
 #include "coordinator/text_model.h"
 #include "coordinator/token_log.h"
 
 namespace headrace::coordinator {
 
+// What another worker would answer as well: no use in trying again.
+constexpr bool is_final(Errc code) {
+  return code == Errc::kInvalid || code == Errc::kNumeric || code == Errc::kContextExceeded ||
+         code == Errc::kNotFound;
+}
+
 // Where a request stands. README.md has the table of states, deadlines and ways out.
 enum class Phase : uint8_t {
-  kQueued,      // waits for the tokenizer, for a worker with room, or out a back-off
+  kQueued,      // waits to become tokens, for a worker with room, or out a back-off
   kGranting,    // Prepare{remote_prefill} sent, no Grant yet
   kPrefilling,  // Start sent; ends with Owned or the first token
   kDecoding,    // the decode worker has it (a local prefill included)
-  kDraining,    // over: `ended` waits until the client took what is in the log
+  kParked,      // its client is kBehindMax tokens behind: it holds no worker meanwhile
+  kDraining,    // over: its end waits until the client took what is in the log
+  kRetained,    // over, and nobody fetches it now: kept for a Resume
+};
+
+// What one worker has been told of an attempt, and whether its beats name it.
+struct AttemptSide {
+  int missing = 0;  // beats in a row that did not name it
+  int repeats = 0;  // told again, since it was named or answered
 };
 
 // The try that is under way.
@@ -28,19 +44,41 @@ struct AttemptRecord {
   WorkerId decode{};
   std::optional<WorkerId> prefill;
   bool prefill_done = false;
-  Instant since{};      // of the phase
-  uint32_t prompt = 0;  // tokens of the prompt it was given
-  Workload on_decode;   // what was booked on each, to be given back
+  Instant since{};           // of the phase
+  uint32_t prompt = 0;       // tokens of the prompt it was given
+  uint32_t base = 0;         // of those, how many were generated before
+  bool progressed = false;   // a new token came of it
+  bool asked_again = false;  // granting: Prepare was sent a second time
+  GrantedBlocks grant;       // prefilling: what Start carries
+  AttemptSide at_decode, at_prefill;
+  Workload on_decode;  // what was booked on each, to be given back
   Workload on_prefill;
 };
 
-// Everything the Dispatcher knows of one request, from Submit to Ended.
+// A prompt on its way to become tokens.
+struct Encoding {
+  uint64_t ticket = 0;                     // of the job
+  size_t bytes = 0;                        // it weighs
+  std::shared_ptr<const TextModel> model;  // null: not begun
+  std::shared_ptr<std::atomic<bool>> unwanted;
+  Instant since{};
+};
+
+// Everything the Dispatcher knows of one request, from Submit to its end, and longer if resumable.
 struct RequestRecord {
-  Submit submit;  // its prompt is moved out once tokenized
+  Submit submit;                      // its prompt is moved out
+  std::shared_ptr<const Prompt> raw;  // until it is tokenized
   std::vector<Token> prompt;
+  std::vector<uint64_t> chain;  // briefs of its full blocks (prefix_hash.h)
+  uint64_t salt = 0;
   bool tokenized = false;
+  Encoding encoding;
   uint32_t max_tokens = 0;  // of the whole answer; set with the prompt
   Sampling sampling;        // with the seed that is used
+
+  uint64_t owner = 0;  // of `client`
+  Ref<ClientPort> client;
+  std::optional<Instant> detached;  // since when nobody is there: `client` is empty
 
   Phase phase = Phase::kQueued;
   Instant admitted{};
@@ -48,20 +86,24 @@ struct RequestRecord {
   Instant not_before{};  // back-off
   std::optional<Instant> dispatched;
   std::optional<Instant> first_token;
-  Instant touched{};  // draining: when the client last took something
+  Instant last_token{};
+  Instant touched{};  // when the client last took something
+  Instant over{};     // when it ended
 
   TokenLog log;
-  std::unique_ptr<TextCutter> cutter;
+  std::optional<TextLog> text;     // with the prompt
+  std::vector<Logprobs> logprobs;  // by position, if asked for
 
   std::optional<AttemptRecord> attempt;
   uint32_t attempts = 0;        // made so far; the fence
   int failures = 0;             // of those, how many failed
+  int deaths = 0;               // workers that died while they computed it, no new token between
   std::vector<WorkerId> avoid;  // that failed it
   uint32_t cached_tokens = 0;
   bool remote_prefill = false;
   Digest kv;  // of the attempt that ended it, if asked for
 
-  std::optional<Ended> ended;
+  std::optional<Ended> ended;  // the one terminal record
 };
 
 }  // namespace headrace::coordinator

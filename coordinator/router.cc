@@ -11,8 +11,17 @@ bool avoided(const RouteRequest& request, WorkerId id) {
   return std::find(request.avoid.begin(), request.avoid.end(), id) != request.avoid.end();
 }
 
+bool sick(const RouteRequest& request, const WorkerView& p, const WorkerView& d) {
+  return std::find(request.sick.begin(), request.sick.end(), WorkerPair{p.id, d.id}) !=
+         request.sick.end();
+}
+
+bool takes(const RouteRequest& request, const WorkerView& w) {
+  return w.available && !(request.suspect && w.busy_with_suspect);
+}
+
 bool may_decode(const RouteRequest& request, const WorkerView& w) {
-  return w.role != Role::kPrefill && w.available && w.blocks_total >= request.whole_blocks &&
+  return w.role != Role::kPrefill && takes(request, w) && w.blocks_total >= request.whole_blocks &&
          w.blocks_reserved <= w.blocks_total &&
          w.blocks_total - w.blocks_reserved >= request.blocks;
 }
@@ -23,23 +32,37 @@ bool could_prefill(const RouteRequest& request, const WorkerView& w) {
          w.blocks_total >= request.prompt_blocks;
 }
 
-Duration queued(const WorkerView& w) {
-  return w.prefill_tokens == 0 ? Duration{0} : predict_prefill(w.time, w.prefill_tokens, 0);
+// Of the first `tokens`, those that the worker need not compute.
+uint64_t cached(const WorkerView& w, uint64_t tokens) { return std::min(w.cached_tokens, tokens); }
+
+// The first n-1 tokens that the decode worker lacks: what a hand-off would carry.
+uint64_t lacking(const RouteRequest& request, const WorkerView& d) {
+  const uint64_t tokens = request.prompt_tokens - 1;
+  return tokens - cached(d, tokens);
 }
+
+Duration prefill(const WorkerView& w, uint64_t tokens, uint64_t have) {
+  return tokens == 0 ? Duration{0} : predict_prefill(w.time, tokens, have);
+}
+
+Duration queued(const WorkerView& w) { return prefill(w, w.prefill_tokens, 0); }
 
 // The step that gives the first token, in the batch that is there.
 Duration first_step(const RouteRequest& request, const WorkerView& w) {
   return predict_decode_step(w.time, w.decodes + 1, w.context_tokens + request.prompt_tokens);
 }
 
+// The last token is computed in any case: its step samples.
 Duration local_time(const RouteRequest& request, const WorkerView& w) {
-  return queued(w) + predict_prefill(w.time, request.prompt_tokens, 0);
+  const uint64_t have = cached(w, request.prompt_tokens - 1);
+  return queued(w) + prefill(w, request.prompt_tokens - have, have);
 }
 
 Duration remote_time(const RouteRequest& request, const WorkerView& p, const WorkerView& d) {
-  const uint64_t tokens = request.prompt_tokens - 1;
-  return queued(p) + predict_prefill(p.time, tokens, 0) +
-         predict_transfer(p.time, d.time, tokens * request.kv_token_bytes) + first_step(request, d);
+  const uint64_t tokens = request.prompt_tokens - 1, have = cached(p, tokens);
+  return queued(p) + prefill(p, tokens - have, have) +
+         predict_transfer(p.time, d.time, lacking(request, d) * request.kv_token_bytes) +
+         first_step(request, d);
 }
 
 // Order of preference: lower is better. A worker that failed this request before comes last; at
@@ -66,36 +89,66 @@ Result<PdMode> parse_pd_mode(std::string_view text) {
   return error(Errc::kInvalid, "'" + std::string(text) + "' is not one of auto, always, never");
 }
 
-std::optional<Route> route(const RouteRequest& request, std::span<const WorkerView> workers) {
-  // With `always` a decode worker prefills only where no hand-off is possible.
-  const bool prefill_lives = std::any_of(workers.begin(), workers.end(), [&](const WorkerView& w) {
-    return could_prefill(request, w) && !avoided(request, w.id);
-  });
+namespace {
+
+struct Choice {
   std::optional<Route> best;
+  int offers = 0;
+};
+
+Choice choose(const RouteRequest& request, std::span<const WorkerView> workers) {
+  Choice out;
   Rank best_rank;
   const auto offer = [&](const Rank& rank, const Route& candidate) {
-    if (best && rank >= best_rank) return;
-    best = candidate;
+    ++out.offers;
+    if (out.best && rank >= best_rank) return;
+    out.best = candidate;
     best_rank = rank;
   };
   for (const WorkerView& d : workers) {
     if (!may_decode(request, d)) continue;
     const int d_failed = avoided(request, d.id) ? 2 : 0;
-    const bool must_receive = request.mode == PdMode::kAlways && prefill_lives && d.receives;
+    const bool hand_off = d.receives && request.prompt_tokens >= 2 && lacking(request, d) > 0;
+    // With `always` a decode worker prefills only where no hand-off is possible.
+    const bool must_receive =
+        request.mode == PdMode::kAlways && hand_off &&
+        std::any_of(workers.begin(), workers.end(), [&](const WorkerView& p) {
+          return could_prefill(request, p) && !avoided(request, p.id) && !sick(request, p, d);
+        });
     if (!must_receive) {
       const Duration time = local_time(request, d);
-      offer({d_failed, time, 1, d.in_flight, raw(d.id), 0}, {d.id, {}, time});
+      offer({d_failed, time, 1, d.in_flight, raw(d.id), 0},
+            {d.id, {}, time, cached(d, request.prompt_tokens - 1)});
     }
-    if (request.mode == PdMode::kNever || !d.receives) continue;
+    if (request.mode == PdMode::kNever || !hand_off) continue;
     for (const WorkerView& p : workers) {
-      if (!could_prefill(request, p) || !p.available) continue;
+      if (!could_prefill(request, p) || !takes(request, p)) continue;
       const Duration time = remote_time(request, p, d);
-      const int failed = d_failed + (avoided(request, p.id) ? 1 : 0);
+      const int failed = d_failed + (avoided(request, p.id) || sick(request, p, d) ? 1 : 0);
       offer({failed, time, 0, uint64_t{d.in_flight} + p.in_flight, raw(d.id), raw(p.id)},
-            {d.id, p.id, time});
+            {d.id, p.id, time, cached(p, request.prompt_tokens - 1)});
     }
   }
-  return best;
+  return out;
+}
+
+}  // namespace
+
+std::optional<Route> route(const RouteRequest& request, std::span<const WorkerView> workers) {
+  Choice choice = choose(request, workers);
+  if (!choice.best) return {};
+  if (choice.offers == 1) {
+    choice.best->reason = "only_choice";
+  } else if (std::any_of(workers.begin(), workers.end(),
+                         [](const WorkerView& w) { return w.cached_tokens > 0; })) {
+    std::vector<WorkerView> bare(workers.begin(), workers.end());
+    for (WorkerView& w : bare) w.cached_tokens = 0;
+    const std::optional<Route> without = choose(request, bare).best;
+    if (!without || without->decode != choice.best->decode ||
+        without->prefill != choice.best->prefill)
+      choice.best->reason = "prefix";
+  }
+  return choice.best;
 }
 
 }  // namespace headrace::coordinator

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "coordinator/pair_health.h"
 #include "protocol/messages.h"
 #include "protocol/result.h"
 
@@ -31,6 +32,8 @@ struct WorkerView {
   uint64_t context_tokens = 0;  // of those
   uint32_t blocks_total = 0;
   uint32_t blocks_reserved = 0;
+  uint64_t cached_tokens = 0;  // of this prompt, in its prefix cache: whole blocks, fewer than n
+  bool busy_with_suspect = false;  // computes a request of which a worker may have died
   TimeModel time;
 };
 
@@ -41,19 +44,25 @@ struct RouteRequest {
   uint32_t whole_blocks = 0;   // of the prompt and the longest answer: who has fewer refuses it
   uint64_t kv_token_bytes = 0;
   PdMode mode = PdMode::kAuto;
-  std::vector<WorkerId> avoid;  // failed this request before: only if there is no other
+  bool suspect = false;          // a worker died of it, perhaps: not beside another such
+  std::vector<WorkerId> avoid;   // failed this request before: only if there is no other
+  std::vector<WorkerPair> sick;  // failed to hand over lately: only if there is no other
 };
 
 struct Route {
   WorkerId decode{};
   std::optional<WorkerId> prefill;  // none: the decode worker prefills itself
   Duration first_token{};           // predicted, from now
+  uint64_t cached_tokens = 0;       // prompt tokens expected in the cache of the one who prefills
+  // What decided: "only_choice", "prefix" (it would be another without caches), "time".
+  std::string_view reason = "time";
   bool operator==(const Route&) const = default;
 };
 
-// Chooses by the predicted time to the first token: what is queued + prefill + transfer + the
-// first step. Ties go to the least work in flight, then to the lower id. None: wait, no worker that
-// may decode has room. Pure: the answer depends on the arguments alone.
+// Chooses by the predicted time to the first token: what is queued + prefill of what is not cached
+// + transfer of what the decode worker lacks + the first step. Ties go to the least work in flight,
+// then to the lower id. None: wait, no worker that may decode has room. Pure: the answer depends on
+// the arguments alone.
 std::optional<Route> route(const RouteRequest& request, std::span<const WorkerView> workers);
 
 }  // namespace headrace::coordinator

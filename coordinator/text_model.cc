@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "coordinator/limits.h"
 #include "coordinator/text_stream.h"
 #include "coordinator/tokenizer.h"
 #include "protocol/codec.h"
@@ -41,6 +42,14 @@ class TokenizerModel final : public TextModel {
     return std::get<std::vector<Token>>(prompt);
   }
   Result<std::string> decode(std::span<const Token> ids) const override {
+    size_t total = 0;  // a few ids may name long tokens
+    for (const Token id : ids) {
+      const Result<std::string_view> piece = tokenizer_->bytes_of(id, true);
+      if (!piece) return piece.error();
+      if ((total += piece->size()) > kDetokenizeBytesMax)
+        return error(Errc::kInvalid, "ids: their text is longer than " +
+                                         std::to_string(kDetokenizeBytesMax) + " bytes, the limit");
+    }
     Result<std::string> bytes = tokenizer_->decode(ids, true);
     if (!bytes) return bytes;
     std::string text;

@@ -26,7 +26,8 @@ class TextModel {
   // Ids are checked and passed on, text is tokenized, messages go through the chat template.
   // Errors: kInvalid with one line for the client. May give no token at all.
   virtual Result<std::vector<Token>> encode(const Prompt& prompt, bool special) const = 0;
-  // Control names come out as text; kInvalid names an id outside of the vocabulary.
+  // Control names come out as text; kInvalid names an id outside of the vocabulary, or the limit of
+  // kDetokenizeBytesMax.
   virtual Result<std::string> decode(std::span<const Token> ids) const = 0;
   virtual std::unique_ptr<TextCutter> cutter() const = 0;
   virtual const std::vector<Token>& end_tokens() const = 0;

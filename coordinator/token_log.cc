@@ -34,4 +34,14 @@ bool TokenLog::acknowledge(uint32_t position) {
   return true;
 }
 
+void TokenLog::truncate(uint32_t size) {
+  CHECK(size <= this->size() && size >= sent_);
+  tokens_.resize(size);
+}
+
+void TokenLog::rewind(uint32_t position) {
+  CHECK(position <= size());
+  sent_ = acknowledged_ = position;
+}
+
 }  // namespace headrace::coordinator

@@ -30,6 +30,10 @@ class TokenLog {
   // The client took everything up to `position` (exclusive). False: it never was sent that far, or
   // the position goes back; nothing changes.
   bool acknowledge(uint32_t position);
+  // The answer ends behind `size` tokens, at least as many as were sent: the rest never was.
+  void truncate(uint32_t size);
+  // Another client goes on from `position` <= size: it took all before, and nothing behind.
+  void rewind(uint32_t position);
 
   const std::vector<Token>& tokens() const { return tokens_; }
   uint32_t size() const { return static_cast<uint32_t>(tokens_.size()); }

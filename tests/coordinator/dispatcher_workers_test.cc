@@ -219,7 +219,12 @@ TEST_CASE("absurd beats do no harm") {
   beat.waiting_tokens = UINT64_MAX;
   b.from(1, beat);
   CHECK(b.status().workers.at(0).blocks.free == 100);
+  CHECK(b.status().workers.at(0).state == "suspect");
+  CHECK_FALSE(b.status().ready);
   b.submit("A", 1);
+  CHECK_FALSE(b.last<to_worker::Prepare>(1));  // nobody is routed by such numbers
+  b.live(200ms);                               // a sane beat
+  CHECK(b.status().workers.at(0).state == "ready");
   CHECK(b.last<to_worker::Prepare>(1));
   beat.incarnation = {9, 9};
   b.from(1, beat);

@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -223,10 +224,22 @@ struct Bench {
         beat.incarnation = incarnation;
         if (progress) ++steps[number];
         beat.steps = steps[number];
+        if (!forgetful.contains(number)) beat.transfers = holds(number);
         from(number, beat);
       }
       strand->advance(100ms);
     }
+  }
+
+  // What it was given and was not told to end: a worker names it in its beats.
+  std::vector<TransferId> holds(uint64_t worker) {
+    std::set<TransferId> out;
+    for (const ToWorker& m : mesh->sent[worker]) {
+      if (const auto* p = std::get_if<to_worker::Prepare>(&m)) out.insert(p->transfer);
+      if (const auto* s = std::get_if<to_worker::Start>(&m)) out.insert(s->transfer);
+      if (const auto* c = std::get_if<to_worker::Cancel>(&m)) out.erase(c->transfer);
+    }
+    return {out.begin(), out.end()};
   }
 
   std::shared_ptr<Client> submit(Prompt prompt, uint64_t id = 1,
@@ -266,9 +279,9 @@ struct Bench {
   // Answers of a decode worker to its last Prepare.
   void grant(uint64_t worker) {
     const auto& p = *last<to_worker::Prepare>(worker);
-    GrantedBlocks blocks{incarnations[worker], {"127.0.0.1", 9000}, {1, 1}, {}};
+    GrantedBlocks blocks{incarnations[worker], hello(Role::kDecode, worker).kv, {1, 1}, {}};
     for (uint32_t b = 0; b * 16 < p.prompt.size(); ++b)
-      blocks.blocks.push_back({BlockId{b}, Generation{1}});
+      blocks.blocks.push_back({BlockId{b}, Generation{++generation}});
     from(worker, to_coordinator::Grant{p.transfer, p.attempt, blocks});
   }
   void owned(uint64_t worker) {
@@ -313,6 +326,8 @@ struct Bench {
   std::map<uint64_t, Incarnation> incarnations;
   std::map<uint64_t, to_coordinator::Beat> beats;  // what to say
   std::map<uint64_t, uint64_t> steps;
+  std::set<uint64_t> forgetful;  // their beats name no transfer but those in `beats`
+  uint32_t generation = 0;       // of the last block that was granted
 };
 
 }  // namespace headrace::coordinator::fakes
