@@ -2,7 +2,11 @@
 
 #include <capnp/rpc-twoparty.h>
 #include <kj/debug.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
 
+#include <atomic>
 #include <future>
 #include <map>
 #include <utility>
@@ -18,29 +22,57 @@ namespace {
 constexpr Duration kListenWithin = 5s;  // for the name to listen on
 constexpr Duration kDrainStep = 20ms;
 constexpr Duration kAcceptPause = 100ms;  // after an error such as "too many open files"
-constexpr size_t kFlowWords = 4u << 20;   // of a connection's calls that run
+// Of a connection's calls that run, until their parameters are taken: two messages of full size.
+constexpr size_t kFlowWords = 2 * Gateway::kFrameBytesMax / sizeof(capnp::word);
 
 capnp::ReaderOptions reader_options() {
   capnp::ReaderOptions options;
-  options.traversalLimitInWords = 4 * Gateway::kFrameBytesMax / sizeof(capnp::word);
-  options.nestingLimit = 32;
+  options.nestingLimit = 32;  // how much may be visited depends on the message: guarded_stream.h
   return options;
+}
+
+constexpr GuardLimits kGuard{.bytes_max = Gateway::kFrameBytesMax,
+                             .first_bytes_max = Gateway::kFirstFrameBytesMax,
+                             .questions_max = Gateway::kQuestionsMax,
+                             .unread_bytes_max = Gateway::kUnreadBytesMax,
+                             .write_deadline = Gateway::kUnreadWithin};
+
+template <class T>
+void set_option(kj::AsyncIoStream& stream, int level, int name, T value) {
+  // A system that refuses serves on with its own value.
+  kj::runCatchingExceptions([&]() { stream.setsockopt(level, name, &value, sizeof value); });
+}
+
+// What the system holds for a client that does not read, and when it gives a client up whose
+// machine has vanished.
+void set_options(kj::AsyncIoStream& stream) {
+  constexpr int kIdleSeconds = 15, kProbeSeconds = 5, kProbes = 3;
+  set_option<int>(stream, SOL_SOCKET, SO_SNDBUF, Gateway::kUnreadBytesMax / 2);  // it doubles it
+  set_option<int>(stream, SOL_SOCKET, SO_KEEPALIVE, 1);
+  set_option<int>(stream, IPPROTO_TCP, TCP_KEEPIDLE, kIdleSeconds);
+  set_option<int>(stream, IPPROTO_TCP, TCP_KEEPINTVL, kProbeSeconds);
+  set_option<int>(stream, IPPROTO_TCP, TCP_KEEPCNT, kProbes);
+  set_option<unsigned>(stream, IPPROTO_TCP, TCP_USER_TIMEOUT,
+                       static_cast<unsigned>(Gateway::kUnreadWithin / 1ms));
 }
 
 // From accept to disconnect. Members in order of need: destroyed in reverse.
 struct Connection {
   Connection(kj::Own<kj::AsyncIoStream> s, GatewayCore& core)
       : stream(kj::mv(s)),
-        guarded(*stream, core.timer, GuardLimits{.bytes_max = Gateway::kFrameBytesMax}),
+        guarded(*stream, core.timer, kGuard, gone),
         network(guarded, capnp::rpc::twoparty::Side::SERVER, reader_options()),
-        rpc(capnp::makeRpcServer(network, api::Headrace::Client(make_session(core)))) {
+        rpc(capnp::makeRpcServer(network, api::Headrace::Client(make_session(core, gone)))) {
+    set_options(*stream);
     rpc.setFlowLimit(kFlowWords);
   }
+  ~Connection() noexcept(false) { *gone = true; }  // what dies with it was not dropped
+  std::shared_ptr<bool> gone = std::make_shared<bool>(false);
   kj::Own<kj::AsyncIoStream> stream;
   GuardedStream guarded;
   capnp::TwoPartyVatNetwork network;
   capnp::RpcSystem<capnp::rpc::twoparty::VatId> rpc;
-  kj::Promise<void> gone = nullptr;
+  kj::Promise<void> over = nullptr;
   kj::Promise<void> mute = nullptr;  // the wait for its first word
 };
 
@@ -54,11 +86,14 @@ class Gateway::Door {
 
   Result<Endpoint> open();
   void stop();
+  uint64_t offenders() const { return offenders_; }
 
  private:
   void listening(kj::Own<kj::ConnectionReceiver> receiver);
   kj::Promise<void> accept_next();
   void take(kj::Own<kj::AsyncIoStream> stream);
+  bool make_room();
+  void drop(uint64_t id);
   void drain(Instant until, std::shared_ptr<std::promise<void>> done);
   kj::Timer& timer() { return thread_.io().provider->getTimer(); }
 
@@ -71,6 +106,7 @@ class Gateway::Door {
   kj::Promise<void> accepting_ = nullptr;
   std::map<uint64_t, std::unique_ptr<Connection>> connections_;
   uint64_t next_ = 1;
+  std::atomic<uint64_t> offenders_ = 0;
   Timer drain_timer_;
   bool stopped_ = false;
   KjThread thread_;
@@ -127,12 +163,12 @@ kj::Promise<void> Gateway::Door::accept_next() {
 }
 
 void Gateway::Door::take(kj::Own<kj::AsyncIoStream> stream) {
-  if (connections_.size() >= kConnectionsMax) return;  // its end closes it
+  if (connections_.size() >= kConnectionsMax && !make_room()) return;  // its end closes it
   const uint64_t id = next_++;
   auto connection = std::make_unique<Connection>(kj::mv(stream), *core_);
   // Ends by posting: a promise must not be destroyed by its own continuation.
-  const auto end = [this, id] { thread_.strand()->post([this, id] { connections_.erase(id); }); };
-  connection->gone = connection->network.onDisconnect()
+  const auto end = [this, id] { thread_.strand()->post([this, id] { drop(id); }); };
+  connection->over = connection->network.onDisconnect()
                          .then([end] { end(); }, [end](kj::Exception&&) { end(); })
                          .eagerlyEvaluate(nullptr);
   // One who never speaks must not hold a place for long.
@@ -143,6 +179,23 @@ void Gateway::Door::take(kj::Own<kj::AsyncIoStream> stream) {
                          })
                          .eagerlyEvaluate(nullptr);
   connections_.emplace(id, std::move(connection));
+}
+
+// Whoever says something before this many others have come keeps its place.
+bool Gateway::Door::make_room() {
+  for (const auto& [id, connection] : connections_) {
+    if (connection->guarded.spoken_to()) continue;
+    drop(id);
+    return true;
+  }
+  return false;
+}
+
+void Gateway::Door::drop(uint64_t id) {
+  const auto it = connections_.find(id);
+  if (it == connections_.end()) return;
+  if (it->second->guarded.offended()) ++offenders_;
+  connections_.erase(it);
 }
 
 void Gateway::Door::drain(Instant until, std::shared_ptr<std::promise<void>> done) {
@@ -178,5 +231,6 @@ Result<std::unique_ptr<Gateway>> Gateway::start(GatewayOptions options, Ref<Disp
 Gateway::Gateway(std::unique_ptr<Door> door) : door_(std::move(door)) {}
 Gateway::~Gateway() { stop(); }
 void Gateway::stop() { door_->stop(); }
+uint64_t Gateway::offenders() const { return door_->offenders(); }
 
 }  // namespace headrace::coordinator

@@ -17,14 +17,24 @@ struct GatewayOptions {
 // connection gets its own RPC system under a guarded stream; each call becomes messages to the
 // Dispatcher. Nothing of KJ is visible here.
 //
-// Limits: kConnectionsMax connections (more are closed at once), kOpenCallsMax open calls a
-// connection (more are refused), kFrameBytesMax a message (more closes its connection).
+// Limits. In words: kConnectionsMax connections (one more takes the place of the oldest that has
+// said nothing yet, else it is closed at once); kOpenCallsMax calls a connection that run (more are
+// refused by a result). By closing the connection: a message above kFrameBytesMax, or
+// kFirstFrameBytesMax for the first; kQuestionsMax questions of any kind not yet answered and
+// finished; no word within kFirstWordWithin; a message that stands still (guarded_stream.h); an
+// answer that is not read for kUnreadWithin. While a client does not read what it was sent, no more
+// than kUnreadBytesMax is read from it, and the system buffers as much for it.
 class Gateway {
  public:
   static constexpr size_t kConnectionsMax = 1024;
   static constexpr Duration kFirstWordWithin = 5s;  // of a connection; it is closed after that
   static constexpr uint32_t kOpenCallsMax = 256;
+  // Room above kOpenCallsMax for short questions and for calls that are being refused.
+  static constexpr uint32_t kQuestionsMax = kOpenCallsMax + 32;
   static constexpr uint64_t kFrameBytesMax = 1 << 20;
+  static constexpr uint64_t kFirstFrameBytesMax = 64 << 10;
+  static constexpr uint64_t kUnreadBytesMax = 64 << 10;
+  static constexpr Duration kUnreadWithin = 60s;
 
   // kUnavailable with one line that names the address: port in use, no such host.
   static Result<std::unique_ptr<Gateway>> start(GatewayOptions options, Ref<Dispatcher> dispatcher,
@@ -34,6 +44,8 @@ class Gateway {
   Gateway(const Gateway&) = delete;
 
   const Endpoint& endpoint() const { return endpoint_; }  // the real port
+  // Connections that were closed because they broke a rule of the protocol or a limit.
+  uint64_t offenders() const;
   // Accepts no more, lets running answers end for `drain` at most, drops the rest, joins the
   // thread. Blocks; not from a strand that the Dispatcher needs.
   void stop();

@@ -2,10 +2,10 @@
 
 #include <kj/debug.h>
 
-#include <deque>
 #include <utility>
 
 #include "coordinator/gateway.h"
+#include "coordinator/gateway_stream.h"
 #include "coordinator/gateway_words.h"
 
 namespace headrace::coordinator {
@@ -14,90 +14,8 @@ namespace {
 constexpr Duration kAnswerWithin = 30s;  // the Dispatcher, to a question
 constexpr uint32_t kProtocol = 1;        // minor version of api.capnp
 
-// One generate call: an actor on KJ's loop that writes chunks into the client's sink and gives
-// credit as the writes return. Its end before the answer's end abandons the request.
-class Stream final : public ClientPort, private kj::TaskSet::ErrorHandler {
- public:
-  Stream(GatewayCore& core, RequestId id, api::TokenSink::Client sink,
-         kj::Own<kj::PromiseFulfiller<Ended>> done)
-      : core_(core), id_(id), sink_(kj::mv(sink)), done_(kj::mv(done)), writes_(*this) {
-    ++core_.open_streams;
-  }
-  ~Stream() noexcept override {
-    --core_.open_streams;
-    if (!ended_) core_.dispatcher.tell(Abandon{id_});
-  }
-
-  void on(Chunk chunk) override {
-    if (broken_) return;
-    auto call = sink_.writeRequest();
-    write(call.initChunk(), chunk);
-    const uint64_t number = first_ + pending_.size();
-    pending_.push_back({chunk.position + static_cast<uint32_t>(chunk.ids.size()), false});
-    writes_.add(call.send().then([this, number](auto&&) { returned(number); }));
-  }
-
-  void on(Ended ended) override {
-    if (ended_) return;
-    ended_ = std::move(ended);
-    // A client that does not return its last writes waits in vain.
-    late_ = core_.strand->after(kClientStall, [this] { complete(); });
-    // What was cut off is not waited for.
-    if (ended_->finish == Finish::kCancelled || broken_) return complete();
-    complete_if_written();
-  }
-
- private:
-  struct Write {
-    uint32_t end;  // position behind its last token
-    bool returned;
-  };
-
-  // A client may return its writes in any order; credit counts the unbroken front.
-  void returned(uint64_t number) {
-    pending_.at(number - first_).returned = true;
-    const uint64_t before = first_;
-    uint32_t end = 0;
-    while (!pending_.empty() && pending_.front().returned) {
-      end = pending_.front().end;
-      pending_.pop_front();
-      ++first_;
-    }
-    if (first_ != before && !ended_) core_.dispatcher.tell(Acknowledge{id_, end});
-    complete_if_written();
-  }
-
-  // The client's sink threw or is gone.
-  void taskFailed(kj::Exception&&) override {
-    broken_ = true;
-    if (ended_) return complete();
-    core_.dispatcher.tell(Abandon{id_});  // answered by Ended
-  }
-
-  void complete_if_written() {
-    if (ended_ && pending_.empty()) complete();
-  }
-  void complete() {
-    if (std::exchange(completed_, true)) return;
-    if (broken_) {
-      ended_->finish = Finish::kCancelled;
-      ended_->status = error(Errc::kCancelled, "the client's sink failed");
-    }
-    done_->fulfill(std::move(*ended_));
-  }
-
-  GatewayCore& core_;
-  RequestId id_;
-  api::TokenSink::Client sink_;
-  kj::Own<kj::PromiseFulfiller<Ended>> done_;
-  std::deque<Write> pending_;  // at most the credit of a stream
-  uint64_t first_ = 0;         // number of pending_.front()
-  std::optional<Ended> ended_;
-  bool broken_ = false;
-  bool completed_ = false;
-  Timer late_;
-  kj::TaskSet writes_;
-};
+// What a text may come to that was asked for by ids; a client takes no more in one message.
+constexpr size_t kDetokenizedBytesMax = 4u << 20;
 
 // One question to the Dispatcher.
 template <class T>
@@ -113,10 +31,12 @@ class OneShot final : public ReplyPort<T> {
 
 class Session final : public api::Headrace::Server {
  public:
-  explicit Session(GatewayCore& core) : core_(core) {}
+  Session(GatewayCore& core, std::shared_ptr<const bool> gone)
+      : core_(core), gone_(std::move(gone)) {}
 
  private:
-  // Counts a call as open while its promise lives.
+  // Counts a call as open while its promise lives. Short questions without a place for an error
+  // (models, status) are not counted: the guard bounds them.
   class Open {
    public:
     explicit Open(std::shared_ptr<uint32_t> count) : count_(std::move(count)) { ++*count_; }
@@ -136,6 +56,12 @@ class Session final : public api::Headrace::Server {
         "this connection has " + std::to_string(Gateway::kOpenCallsMax) + " open calls, its limit");
   }
 
+  static Status too_long(size_t bytes) {
+    return error(Errc::kInvalid, "ids: their text has " + std::to_string(bytes) +
+                                     " bytes, the limit is " +
+                                     std::to_string(kDetokenizedBytesMax));
+  }
+
   // Asks the Dispatcher; `make` builds the question around the reply address.
   template <class T, class Make>
   kj::Promise<T> ask(Make make) {
@@ -143,7 +69,7 @@ class Session final : public api::Headrace::Server {
     auto shot = std::make_shared<OneShot<T>>(kj::mv(paf.fulfiller));
     core_.dispatcher.tell(make(Ref<ReplyPort<T>>(core_.strand, shot)));
     return core_.timer.timeoutAfter(kAnswerWithin.count() * kj::NANOSECONDS, kj::mv(paf.promise))
-        .attach(std::move(shot), Open(open_calls_));
+        .attach(std::move(shot));
   }
 
   kj::Promise<void> hello(HelloContext context) override {
@@ -154,7 +80,6 @@ class Session final : public api::Headrace::Server {
   }
 
   kj::Promise<void> models(ModelsContext context) override {
-    KJ_REQUIRE(!full(), "too many open calls");
     context.allowCancellation();
     return ask<ClusterStatus>([](auto reply) { return AskStatus{reply}; })
         .then([context](ClusterStatus status) mutable {
@@ -163,7 +88,6 @@ class Session final : public api::Headrace::Server {
   }
 
   kj::Promise<void> status(StatusContext context) override {
-    KJ_REQUIRE(!full(), "too many open calls");
     context.allowCancellation();
     return ask<ClusterStatus>([](auto reply) { return AskStatus{reply}; })
         .then([context](ClusterStatus status) mutable {
@@ -181,7 +105,6 @@ class Session final : public api::Headrace::Server {
     }
     using T = Result<std::vector<Token>>;
     const bool special = context.getParams().getPrompt().getSpecial();
-    context.releaseParams();
     return ask<T>([&](auto reply) {
              return AskTokenize{std::move(*prompt), special, reply};
            })
@@ -190,7 +113,8 @@ class Session final : public api::Headrace::Server {
           if (!ids) return write(result.initError(), ids.error());
           auto list = result.initOk().initIds(static_cast<uint32_t>(ids->size()));
           for (uint32_t i = 0; i < list.size(); ++i) list.set(i, (*ids)[i]);
-        });
+        })
+        .attach(Open(open_calls_));
   }
 
   kj::Promise<void> detokenize(DetokenizeContext context) override {
@@ -201,7 +125,6 @@ class Session final : public api::Headrace::Server {
     }
     std::vector<Token> ids;
     for (const Token id : context.getParams().getIds()) ids.push_back(id);
-    context.releaseParams();
     using T = Result<std::string>;
     return ask<T>([&](auto reply) {
              return AskDetokenize{std::move(ids), reply};
@@ -209,8 +132,11 @@ class Session final : public api::Headrace::Server {
         .then([context](T text) mutable {
           auto result = context.getResults().initResult();
           if (!text) return write(result.initError(), text.error());
+          if (text->size() > kDetokenizedBytesMax)
+            return write(result.initError(), too_long(text->size()));
           result.setOk(capnp::Text::Reader(text->c_str(), text->size()));
-        });
+        })
+        .attach(Open(open_calls_));
   }
 
   kj::Promise<void> generate(GenerateContext context) override {
@@ -223,13 +149,58 @@ class Session final : public api::Headrace::Server {
       write(context.getResults().initResult().initError(), submit.error());
       return kj::READY_NOW;
     }
-    auto paf = kj::newPromiseAndFulfiller<Ended>();
-    submit->request = core_.random.mint<RequestId>();
-    auto stream =
-        std::make_shared<Stream>(core_, submit->request, params.getSink(), kj::mv(paf.fulfiller));
-    submit->client = Ref<ClientPort>(core_.strand, stream);
+    if (submit->request == RequestId{}) submit->request = core_.random.mint<RequestId>();
+    auto sink = params.getSink();
     context.releaseParams();
-    core_.dispatcher.tell(std::move(*submit));
+    return follow(context, submit->request, kj::mv(sink), [this, &submit](Follower follower) {
+      submit->owner = follower.owner;
+      submit->client = std::move(follower.client);
+      core_.dispatcher.tell(std::move(*submit));
+    });
+  }
+
+  kj::Promise<void> resume(ResumeContext context) override {
+    context.allowCancellation();
+    auto params = context.getParams();
+    const RequestId request = read_request_id(params.getRequest());
+    Status wrong;
+    if (!params.hasSink()) wrong = error(Errc::kInvalid, "request: there is no sink");
+    if (full()) wrong = too_many();
+    if (!wrong.ok()) {
+      write(context.getResults().initResult().initError(), wrong);
+      return kj::READY_NOW;
+    }
+    const uint32_t next = params.getNext();
+    auto sink = params.getSink();
+    context.releaseParams();
+    return follow(context, request, kj::mv(sink), [&](Follower follower) {
+      core_.dispatcher.tell(Resume{request, next, follower.owner, std::move(follower.client)});
+    });
+  }
+
+  kj::Promise<void> cancel(CancelContext context) override {
+    context.allowCancellation();
+    const RequestId request = read_request_id(context.getParams().getRequest());
+    return ask<bool>([&](auto reply) {
+             return AskCancel{request, reply};
+           })
+        .then([context](bool found) mutable { context.getResults().setFound(found); });
+  }
+
+  // Who takes an answer, as the Dispatcher knows it.
+  struct Follower {
+    uint64_t owner;
+    Ref<ClientPort> client;
+  };
+  // Streams an answer into `sink` and ends the call with its end; `begin` tells the Dispatcher.
+  template <class Context, class Begin>
+  kj::Promise<void> follow(Context context, RequestId request, api::TokenSink::Client sink,
+                           Begin begin) {
+    auto paf = kj::newPromiseAndFulfiller<Ended>();
+    const uint64_t owner = ++core_.owners;
+    auto stream = std::make_shared<GatewayStream>(core_, gone_, request, owner, kj::mv(sink),
+                                                  kj::mv(paf.fulfiller));
+    begin(Follower{owner, Ref<ClientPort>(core_.strand, stream)});
     return paf.promise
         .then([context](Ended ended) mutable {
           auto result = context.getResults().initResult();
@@ -242,11 +213,14 @@ class Session final : public api::Headrace::Server {
   }
 
   GatewayCore& core_;
+  std::shared_ptr<const bool> gone_;
   std::shared_ptr<uint32_t> open_calls_ = std::make_shared<uint32_t>(0);
 };
 
 }  // namespace
 
-kj::Own<api::Headrace::Server> make_session(GatewayCore& core) { return kj::heap<Session>(core); }
+kj::Own<api::Headrace::Server> make_session(GatewayCore& core, std::shared_ptr<const bool> gone) {
+  return kj::heap<Session>(core, std::move(gone));
+}
 
 }  // namespace headrace::coordinator

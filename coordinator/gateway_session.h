@@ -15,10 +15,12 @@ struct GatewayCore {
   kj::Timer& timer;
   Ref<Dispatcher> dispatcher;
   Random& random;
-  size_t open_streams = 0;  // generate calls that run
+  size_t open_streams = 0;  // generate and resume calls that run
+  uint64_t owners = 0;      // numbers handed to those calls: no two share one
 };
 
 // The bootstrap capability of one connection. Lives on the KJ thread, like all that it makes.
-kj::Own<api::Headrace::Server> make_session(GatewayCore& core);
+// `gone` becomes true once the connection is lost: calls that die then were not dropped.
+kj::Own<api::Headrace::Server> make_session(GatewayCore& core, std::shared_ptr<const bool> gone);
 
 }  // namespace headrace::coordinator

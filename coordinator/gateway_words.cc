@@ -1,12 +1,19 @@
 #include "coordinator/gateway_words.h"
 
-#include <cmath>
 #include <utility>
+
+#include "coordinator/utf8.h"
+#include "protocol/limits.h"
 
 namespace headrace::coordinator {
 namespace {
 
 constexpr uint64_t kDeadlineMsMax = 24ull * 3600 * 1000;
+
+Status over(const std::string& field, uint64_t has, const char* of, uint64_t limit) {
+  return error(Errc::kInvalid, field + " has " + std::to_string(has) + " " + of +
+                                   ", the limit is " + std::to_string(limit));
+}
 
 uint64_t nanoseconds(double seconds) {
   return seconds > 0 ? static_cast<uint64_t>(seconds * 1e9) : 0;
@@ -38,6 +45,8 @@ void write_worker(api::Worker::Builder to, const WorkerStatus& worker) {
   to.setInFlight(worker.in_flight);
   to.setRunning(worker.running);
   to.setSteps(worker.steps);
+  write(to.initPrefill(), worker.prefill);
+  write(to.initDecode(), worker.decode);
 }
 
 void write_totals(api::Totals::Builder to, const Totals& t) {
@@ -77,33 +86,89 @@ Result<Prompt> read_prompt(api::Prompt::Reader from) {
   return error(Errc::kInvalid, "prompt: give text, tokens or chat");
 }
 
+namespace {
+
+Status read_sampling(api::Sampling::Reader from, Submit& submit) {
+  Sampling& to = submit.sampling;
+  to.temperature = from.getTemperature();
+  to.top_k = from.getTopK();
+  to.top_p = from.getTopP();
+  to.min_p = from.getMinP();
+  if (from.getHasSeed()) submit.seed = from.getSeed();
+  to.presence_penalty = from.getPresencePenalty();
+  to.frequency_penalty = from.getFrequencyPenalty();
+  to.repetition_penalty = from.getRepetitionPenalty();
+  const auto bias = from.getLogitBias();
+  if (bias.size() > limits::kLogitBias)
+    return over("logit_bias", bias.size(), "entries", limits::kLogitBias);
+  for (const auto one : bias) to.bias.push_back({one.getId(), one.getBias()});
+  to.logprobs = from.getLogprobs();
+  return {};
+}
+
+Status read_stops(api::GenerateRequest::Reader from, Submit& submit) {
+  const auto stop = from.getStop();
+  if (stop.size() > kStopTextsMax) return over("stop", stop.size(), "texts", kStopTextsMax);
+  for (uint32_t i = 0; i < stop.size(); ++i) {
+    const std::string which = "stop[" + std::to_string(i) + "]";
+    if (stop[i].size() > kStopTextBytesMax)
+      return over(which, stop[i].size(), "bytes", kStopTextBytesMax);
+    if (stop[i].size() == 0) return error(Errc::kInvalid, which + " is empty");
+    std::string text = headrace::to_string(stop[i]);
+    if (first_invalid_utf8(text) != text.npos)
+      return error(Errc::kInvalid, which + " is not valid UTF-8");
+    submit.stop.push_back(std::move(text));
+  }
+  const auto tokens = from.getStopTokens();
+  if (tokens.size() > kStopTokenIdsMax)
+    return over("stop_tokens", tokens.size(), "ids", kStopTokenIdsMax);
+  for (const Token id : tokens) submit.stop_tokens.push_back(id);
+  submit.include_stop = from.getIncludeStop();
+  submit.ignore_eos = from.getIgnoreEos();
+  return {};
+}
+
+Status read_deadline(uint64_t ms, Submit& submit) {
+  if (ms > kDeadlineMsMax)
+    return error(Errc::kInvalid, "deadline is " + std::to_string(ms) + " ms, the limit is " +
+                                     std::to_string(kDeadlineMsMax));
+  if (ms > 0) submit.deadline = std::chrono::milliseconds(static_cast<int64_t>(ms));
+  return {};
+}
+
+}  // namespace
+
 Result<Submit> read_request(api::GenerateRequest::Reader from) {
+  Submit submit;
+  if (from.getCacheSalt().size() > kCacheSaltMax)
+    return over("cache_salt", from.getCacheSalt().size(), "bytes", kCacheSaltMax);
+  submit.cache_salt = headrace::to_string(from.getCacheSalt());
+  submit.request = read_request_id(from.getRequestId());
+  submit.resumable = from.getResumable();
+  if (submit.resumable && submit.request == RequestId{})
+    return error(Errc::kInvalid, "resumable: needs a request_id that the client draws");
+  for (const Status& status : {read_sampling(from.getSampling(), submit), read_stops(from, submit),
+                               read_deadline(from.getDeadlineMs(), submit)})
+    if (!status.ok()) return status;
+  if (from.getHasMaxTokens()) submit.max_tokens = from.getMaxTokens();
+  submit.kv_digest = from.getKvDigest();
+  // The largest part last: what is refused for another reason costs no copy.
   Result<Prompt> prompt = read_prompt(from.getPrompt());
   if (!prompt) return prompt.error();
-  Submit submit;
   submit.prompt = std::move(*prompt);
   submit.special = from.getPrompt().getSpecial();
-  const auto sampling = from.getSampling();
-  submit.sampling.temperature = sampling.getTemperature();
-  submit.sampling.top_k = sampling.getTopK();
-  submit.sampling.top_p = sampling.getTopP();
-  submit.sampling.min_p = sampling.getMinP();
-  if (sampling.getHasSeed()) submit.seed = sampling.getSeed();
-  if (from.getHasMaxTokens()) submit.max_tokens = from.getMaxTokens();
-  if (from.getDeadlineMs() > kDeadlineMsMax)
-    return error(Errc::kInvalid, "deadline is " + std::to_string(from.getDeadlineMs()) +
-                                     " ms, the limit is " + std::to_string(kDeadlineMsMax));
-  if (from.getDeadlineMs() > 0)
-    submit.deadline = std::chrono::milliseconds(static_cast<int64_t>(from.getDeadlineMs()));
-  submit.kv_digest = from.getKvDigest();
   return submit;
 }
+
+RequestId read_request_id(api::Id::Reader from) { return {from.getHi(), from.getLo()}; }
 
 void write(api::Chunk::Builder to, const Chunk& chunk) {
   to.setPosition(chunk.position);
   auto ids = to.initIds(static_cast<uint32_t>(chunk.ids.size()));
   for (uint32_t i = 0; i < ids.size(); ++i) ids.set(i, chunk.ids[i]);
   to.setText(capnp::Text::Reader(chunk.text.c_str(), chunk.text.size()));
+  if (!chunk.logprobs.empty())
+    write(to.initLogprobs(static_cast<uint32_t>(chunk.logprobs.size())), chunk.logprobs);
 }
 
 void write(api::Answer::Builder to, const Ended& ended) {
@@ -134,6 +199,8 @@ void write(api::Status::Builder to, const ClusterStatus& status) {
   to.setWaiting(status.waiting);
   to.setDraining(status.draining);
   write_totals(to.initTotals(), status.totals);
+  write(to.initMetrics(), status.metrics);
+  to.setLeaving(status.leaving);
 }
 
 }  // namespace headrace::coordinator

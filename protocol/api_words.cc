@@ -1,5 +1,6 @@
 #include "protocol/api_words.h"
 
+#include <string_view>
 #include <utility>
 
 namespace headrace {
@@ -29,10 +30,31 @@ constexpr std::pair<Finish, api::FinishReason> kFinishes[] = {
 // Our messages begin with the field at fault where there is one: "prompt: ...", "top_p 2 is ...".
 std::string field_of(const Status& status) {
   if (status.code != Errc::kInvalid && status.code != Errc::kContextExceeded) return {};
-  for (const char* field : {"prompt", "max_tokens", "temperature", "top_k", "top_p", "min_p",
-                            "deadline", "sampling", "request"})
-    if (status.message.rfind(field, 0) == 0) return field;
-  return {};
+  constexpr std::string_view kFields[] = {"prompt",
+                                          "max_tokens",
+                                          "temperature",
+                                          "top_k",
+                                          "top_p",
+                                          "min_p",
+                                          "presence_penalty",
+                                          "frequency_penalty",
+                                          "repetition_penalty",
+                                          "logit_bias",
+                                          "logprobs",
+                                          "stop",
+                                          "stop_tokens",
+                                          "cache_salt",
+                                          "request_id",
+                                          "resumable",
+                                          "deadline",
+                                          "sampling",
+                                          "ids",
+                                          "request"};
+  // The longest that fits: "stop_tokens" is not "stop".
+  std::string_view found;
+  for (const std::string_view field : kFields)
+    if (status.message.starts_with(field) && field.size() > found.size()) found = field;
+  return std::string(found);
 }
 
 }  // namespace
@@ -77,6 +99,8 @@ void write(api::Error::Builder to, const Status& status) {
   to.setCode(to_api(status.code));
   to.setMessage(status.message);
   to.setField(field_of(status));
+  const bool later = status.code == Errc::kOverloaded || status.code == Errc::kUnavailable;
+  to.setRetryAfterMs(later ? kRetryAfterMs : 0);
 }
 
 Status read(api::Error::Reader from) {
@@ -105,6 +129,44 @@ void write(api::BlockCounts::Builder to, const BlockCounts& counts) {
 BlockCounts read(api::BlockCounts::Reader from) {
   return {from.getTotal(),    from.getFree(),   from.getActive(),     from.getCached(),
           from.getIncoming(), from.getPinned(), from.getQuarantined()};
+}
+
+void write(capnp::List<api::Logprobs>::Builder to, const std::vector<Logprobs>& logprobs) {
+  for (uint32_t i = 0; i < to.size(); ++i) {
+    to[i].setChosen(logprobs[i].chosen);
+    auto top = to[i].initTop(static_cast<uint32_t>(logprobs[i].top.size()));
+    for (uint32_t j = 0; j < top.size(); ++j) {
+      top[j].setId(logprobs[i].top[j].id);
+      top[j].setLogprob(logprobs[i].top[j].logprob);
+    }
+  }
+}
+
+std::vector<Logprobs> read(capnp::List<api::Logprobs>::Reader from) {
+  std::vector<Logprobs> all;
+  all.reserve(from.size());
+  for (const auto one : from) {
+    Logprobs l;
+    l.chosen = one.getChosen();
+    for (const auto t : one.getTop()) l.top.push_back({t.getId(), t.getLogprob()});
+    all.push_back(std::move(l));
+  }
+  return all;
+}
+
+void write(api::Saturation::Builder to, const Saturation& saturation) {
+  to.setBandwidth(saturation.bandwidth);
+  to.setCompute(saturation.compute);
+  to.setWall(saturation.wall == Wall::kUnknown ? "" : name(saturation.wall));
+}
+
+Saturation read(api::Saturation::Reader from) {
+  Saturation s{from.getBandwidth(), from.getCompute(), Wall::kUnknown};
+  const std::string wall = to_string(from.getWall());
+  for (const Wall known : {Wall::kDram, Wall::kCache, Wall::kCompute, Wall::kLink,
+                           Wall::kKvCapacity, Wall::kQueue, Wall::kGaps})
+    if (wall == name(known)) s.wall = known;
+  return s;
 }
 
 std::string to_string(capnp::Text::Reader text) { return {text.begin(), text.size()}; }

@@ -19,6 +19,8 @@ api::FinishReason to_api(Finish finish);
 Finish from_api(api::FinishReason finish);
 api::Role to_api(Role role);
 
+// What overloaded and unavailable ask for before the next try.
+constexpr uint32_t kRetryAfterMs = 1000;
 void write(api::Error::Builder to, const Status& status);
 Status read(api::Error::Reader from);
 
@@ -33,6 +35,12 @@ void write(api::Address::Builder to, const Endpoint& endpoint);
 Endpoint read(api::Address::Reader from);
 void write(api::BlockCounts::Builder to, const BlockCounts& counts);
 BlockCounts read(api::BlockCounts::Reader from);
+
+// `to` has one place for each.
+void write(capnp::List<api::Logprobs>::Builder to, const std::vector<Logprobs>& logprobs);
+std::vector<Logprobs> read(capnp::List<api::Logprobs>::Reader from);
+void write(api::Saturation::Builder to, const Saturation& saturation);
+Saturation read(api::Saturation::Reader from);
 
 std::string to_string(capnp::Text::Reader text);
 // "HOST:PORT" as KJ parses it.

@@ -39,10 +39,52 @@ Worker read_worker(api::Worker::Reader from) {
   w.in_flight = from.getInFlight();
   w.running = from.getRunning();
   w.steps = from.getSteps();
+  w.prefill = read(from.getPrefill());
+  w.decode = read(from.getDecode());
   return w;
 }
 
+void write_sampling(api::Sampling::Builder to, const Sampling& sampling) {
+  to.setTemperature(sampling.temperature);
+  to.setTopK(sampling.top_k);
+  to.setTopP(sampling.top_p);
+  to.setMinP(sampling.min_p);
+  to.setPresencePenalty(sampling.presence_penalty);
+  to.setFrequencyPenalty(sampling.frequency_penalty);
+  to.setRepetitionPenalty(sampling.repetition_penalty);
+  auto bias = to.initLogitBias(static_cast<uint32_t>(sampling.bias.size()));
+  for (uint32_t i = 0; i < bias.size(); ++i) {
+    bias[i].setId(sampling.bias[i].id);
+    bias[i].setBias(sampling.bias[i].bias);
+  }
+  to.setLogprobs(sampling.logprobs);
+}
+
 }  // namespace
+
+uint64_t payload_bytes(const Prompt& prompt) {
+  if (const auto* text = std::get_if<std::string>(&prompt)) return text->size();
+  if (const auto* ids = std::get_if<std::vector<Token>>(&prompt))
+    return ids->size() * sizeof(Token);
+  uint64_t bytes = 0;
+  for (const ChatMessage& m : std::get<std::vector<ChatMessage>>(prompt))
+    bytes += m.role.size() + m.content.size();
+  return bytes;
+}
+
+uint64_t payload_bytes(const GenerateRequest& request) {
+  uint64_t bytes = payload_bytes(request.prompt) + request.cache_salt.size();
+  bytes += request.sampling.bias.size() * sizeof(LogitBias);
+  bytes += request.stop_tokens.size() * sizeof(Token);
+  for (const std::string& text : request.stop) bytes += text.size();
+  return bytes;
+}
+
+Status check_bytes(uint64_t bytes) {
+  if (bytes <= Client::kRequestBytesMax) return {};
+  return error(Errc::kInvalid, "request is " + std::to_string(bytes) + " bytes, the limit is " +
+                                   std::to_string(Client::kRequestBytesMax));
+}
 
 void write(api::Prompt::Builder to, const Prompt& prompt, bool special) {
   to.setSpecial(special);
@@ -64,10 +106,7 @@ void write(api::Prompt::Builder to, const Prompt& prompt, bool special) {
 void write(api::GenerateRequest::Builder to, const GenerateRequest& request) {
   write(to.initPrompt(), request.prompt, request.special);
   auto sampling = to.initSampling();
-  sampling.setTemperature(request.sampling.temperature);
-  sampling.setTopK(request.sampling.top_k);
-  sampling.setTopP(request.sampling.top_p);
-  sampling.setMinP(request.sampling.min_p);
+  write_sampling(sampling, request.sampling);
   sampling.setHasSeed(request.seed.has_value());
   sampling.setSeed(request.seed.value_or(0));
   to.setHasMaxTokens(request.max_tokens.has_value());
@@ -76,6 +115,26 @@ void write(api::GenerateRequest::Builder to, const GenerateRequest& request) {
     to.setDeadlineMs(static_cast<uint64_t>(
         std::chrono::duration_cast<std::chrono::milliseconds>(*request.deadline).count()));
   to.setKvDigest(request.kv_digest);
+  write(to.initRequestId(), request.request_id);
+  to.setResumable(request.resumable);
+  auto stop = to.initStop(static_cast<uint32_t>(request.stop.size()));
+  for (uint32_t i = 0; i < stop.size(); ++i)
+    stop.set(i, capnp::Text::Reader(request.stop[i].c_str(), request.stop[i].size()));
+  to.setIncludeStop(request.include_stop);
+  auto tokens = to.initStopTokens(static_cast<uint32_t>(request.stop_tokens.size()));
+  for (uint32_t i = 0; i < tokens.size(); ++i) tokens.set(i, request.stop_tokens[i]);
+  to.setIgnoreEos(request.ignore_eos);
+  to.setCacheSalt(capnp::Text::Reader(request.cache_salt.c_str(), request.cache_salt.size()));
+}
+
+Chunk read_chunk(api::Chunk::Reader from) {
+  Chunk chunk;
+  chunk.position = from.getPosition();
+  chunk.ids.reserve(from.getIds().size());
+  for (const Token id : from.getIds()) chunk.ids.push_back(id);
+  chunk.text = headrace::to_string(from.getText());
+  chunk.logprobs = read(from.getLogprobs());
+  return chunk;
 }
 
 Result<Answer> read_end(api::Generation::Reader from, const Answer& so_far) {
@@ -116,6 +175,8 @@ ClusterStatus read_status(api::Status::Reader from) {
   s.running = from.getRunning();
   s.waiting = from.getWaiting();
   s.draining = from.getDraining();
+  s.metrics = read(from.getMetrics());
+  s.leaving = from.getLeaving();
   const auto t = from.getTotals();
   s.totals = {{"submitted", t.getSubmitted()},
               {"refused", t.getRefused()},

@@ -1,9 +1,13 @@
 #include "protocol/guarded_stream.h"
 
+#include <capnp/rpc.capnp.h>
 #include <capnp/serialize.h>
 #include <kj/debug.h>
+#include <sys/ioctl.h>
 
+#include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace headrace {
 
@@ -14,82 +18,235 @@ using capnp::word;
 struct GuardedStream::Incoming {
   kj::byte head[8];
   uint32_t segments = 0;
-  size_t table_words = 0;
   kj::Array<word> table;
-  kj::Array<word> message;
+  size_t words = 0;         // of the whole message
+  kj::Array<word> message;  // as much of it as has come, and room for the next bytes
   capnp::ReaderOptions options;
 };
 
 namespace {
 
+constexpr size_t kFirstRoomWords = (64 << 10) / sizeof(word);  // grows as bytes come
+constexpr uint64_t kTraversalWordsMin = (64 << 10) / sizeof(word);
+
 uint32_t u32_at(const kj::byte* at) {  // little-endian
   return uint32_t{at[0]} | uint32_t{at[1]} << 8 | uint32_t{at[2]} << 16 | uint32_t{at[3]} << 24;
 }
 
+kj::Duration kj_time(Duration d) { return d.count() * kj::NANOSECONDS; }
+
 }  // namespace
+
+GuardedStream::GuardedStream(kj::AsyncIoStream& stream, kj::Timer& timer, GuardLimits limits,
+                             std::shared_ptr<bool> gone)
+    : stream_(stream),
+      timer_(timer),
+      limits_(limits),
+      gone_(gone ? std::move(gone) : std::make_shared<bool>(false)) {}
+
+// --- reading ---------------------------------------------------------------------------------
 
 kj::Promise<kj::Maybe<capnp::MessageReaderAndFds>> GuardedStream::tryReadMessage(
     kj::ArrayPtr<kj::AutoCloseFd>, capnp::ReaderOptions options, kj::ArrayPtr<word>) {
-  auto in = kj::heap<Incoming>();
-  in->options = options;
-  // Between messages a peer may be silent for as long as it likes.
-  auto first = stream_.tryRead(in->head, 1, sizeof in->head);
-  return first.then([this, in = kj::mv(in)](
-                        size_t got) mutable -> kj::Promise<kj::Maybe<capnp::MessageReaderAndFds>> {
-    if (got == 0) return kj::Maybe<capnp::MessageReaderAndFds>(nullptr);
-    spoken_to_ = true;
-    auto rest = fill(in->head + got, in->head + sizeof in->head);
-    return rest.then([this, in = kj::mv(in)]() mutable { return read_table(kj::mv(in)); });
-  });
+  return turn_to_read()
+      .then([this, options]() { return read_message(options); })
+      .then(
+          [this](Message message) {
+            if (message == nullptr) *gone_ = true;
+            return message;
+          },
+          [this](kj::Exception&& e) -> Message {
+            *gone_ = true;
+            offended_ = e.getType() == kj::Exception::Type::FAILED;
+            kj::throwFatalException(kj::mv(e));
+          });
 }
 
-kj::Promise<kj::Maybe<capnp::MessageReaderAndFds>> GuardedStream::read_table(kj::Own<Incoming> in) {
-  const uint64_t segments = uint64_t{u32_at(in->head)} + 1;
+kj::Promise<GuardedStream::Message> GuardedStream::read_message(capnp::ReaderOptions options) {
+  auto owned = kj::heap<Incoming>();
+  Incoming& in = *owned;
+  in.options = options;
+  // Between messages a peer may be silent for as long as it likes.
+  auto first = stream_.tryRead(in.head, 1, sizeof in.head);
+  return first
+      .then([this, &in](size_t got) -> kj::Promise<Message> {
+        if (got == 0) return Message(nullptr);
+        arrived_ += got;
+        auto whole = fill(in.head + got, in.head + sizeof in.head)
+                         .then([this, &in]() { return read_table(in); })
+                         .then([this, &in]() { return read_body(in); })
+                         .then([this, &in]() { return finish(in); });
+        return whole.exclusiveJoin(patience());
+      })
+      .attach(kj::mv(owned));
+}
+
+kj::Promise<void> GuardedStream::read_table(Incoming& in) {
+  const uint64_t segments = uint64_t{u32_at(in.head)} + 1;
   KJ_REQUIRE(segments <= limits_.segments_max, "message has more segments than the limit", segments,
              limits_.segments_max);
-  in->segments = static_cast<uint32_t>(segments);
-  in->table_words = segments / 2 + 1;  // u32 count, a u32 each, padded to words
-  in->table = kj::heapArray<word>(in->table_words);
-  std::memcpy(in->table.begin(), in->head, sizeof in->head);
-  auto table = in->table.asBytes();
-  auto rest = fill(table.begin() + sizeof in->head, table.end());
-  return rest.then([this, in = kj::mv(in)]() mutable { return read_body(kj::mv(in)); });
+  in.segments = static_cast<uint32_t>(segments);
+  // u32 count, a u32 each, padded to words.
+  in.table = kj::heapArray<word>(segments / 2 + 1);
+  std::memcpy(in.table.begin(), in.head, sizeof in.head);
+  auto table = in.table.asBytes();
+  return fill(table.begin() + sizeof in.head, table.end());
 }
 
-kj::Promise<kj::Maybe<capnp::MessageReaderAndFds>> GuardedStream::read_body(kj::Own<Incoming> in) {
-  const auto table = in->table.asBytes();
-  uint64_t words = in->table_words;
-  for (uint32_t i = 0; i < in->segments; ++i) words += u32_at(table.begin() + 4 + 4 * size_t{i});
-  KJ_REQUIRE(words <= limits_.bytes_max / sizeof(word), "message is larger than the limit",
-             words * sizeof(word), limits_.bytes_max);
-  in->message = kj::heapArray<word>(words);
-  std::memcpy(in->message.begin(), in->table.begin(), table.size());
-  auto bytes = in->message.asBytes();
-  auto rest = fill(bytes.begin() + table.size(), bytes.end());
-  return rest.then([in = kj::mv(in)]() mutable -> kj::Maybe<capnp::MessageReaderAndFds> {
-    auto reader = kj::heap<capnp::FlatArrayMessageReader>(in->message, in->options);
-    return capnp::MessageReaderAndFds{reader.attach(kj::mv(in->message)), nullptr};
+kj::Promise<void> GuardedStream::read_body(Incoming& in) {
+  const auto table = in.table.asBytes();
+  uint64_t words = in.table.size();
+  for (uint32_t i = 0; i < in.segments; ++i) words += u32_at(table.begin() + 4 + 4 * size_t{i});
+  KJ_REQUIRE(in.segments % 2 == 1 || u32_at(table.end() - 4) == 0,
+             "the padding of a message's table is not zero");
+  const uint64_t limit =
+      spoken_to_ ? limits_.bytes_max : std::min(limits_.bytes_max, limits_.first_bytes_max);
+  KJ_REQUIRE(words <= limit / sizeof(word), "message is larger than the limit",
+             words * sizeof(word), limit);
+  in.words = words;
+  in.message = kj::heapArray<word>(std::min<size_t>(in.words, kFirstRoomWords));
+  std::memcpy(in.message.begin(), in.table.begin(), table.size());
+  auto bytes = in.message.asBytes();
+  return fill(bytes.begin() + table.size(), bytes.end()).then([this, &in]() {
+    return grow_body(in, in.message.size());
   });
+}
+
+// Twice the room each time it is full: what is announced and never sent costs nothing.
+kj::Promise<void> GuardedStream::grow_body(Incoming& in, size_t filled) {
+  if (filled == in.words) return kj::READY_NOW;
+  auto larger = kj::heapArray<word>(std::min(in.words, 2 * filled));
+  std::memcpy(larger.begin(), in.message.begin(), filled * sizeof(word));
+  in.message = kj::mv(larger);
+  auto bytes = in.message.asBytes();
+  return fill(bytes.begin() + filled * sizeof(word), bytes.end()).then([this, &in]() {
+    return grow_body(in, in.message.size());
+  });
+}
+
+GuardedStream::Message GuardedStream::finish(Incoming& in) {
+  if (writing_) read_while_writing_ += in.words * sizeof(word);
+  in.options.traversalLimitInWords =
+      std::max(kTraversalWordsMin, limits_.traversal_factor * uint64_t{in.words});
+  auto reader = kj::heap<capnp::FlatArrayMessageReader>(in.message, in.options);
+  if (limits_.questions_max > 0) {
+    // A reader of its own, so that looking costs the message nothing of its allowance.
+    capnp::FlatArrayMessageReader look(in.message, in.options);
+    note_question(look);
+  }
+  spoken_to_ = true;
+  return capnp::MessageReaderAndFds{reader.attach(kj::mv(in.message)), nullptr};
 }
 
 kj::Promise<void> GuardedStream::fill(kj::byte* at, kj::byte* end) {
   if (at == end) return kj::READY_NOW;
-  const auto deadline = limits_.progress_deadline.count() * kj::NANOSECONDS;
-  return timer_.timeoutAfter(deadline, stream_.tryRead(at, 1, static_cast<size_t>(end - at)))
+  return stream_.tryRead(at, 1, static_cast<size_t>(end - at))
       .then([this, at, end](size_t got) -> kj::Promise<void> {
         KJ_REQUIRE(got > 0, "the stream ended inside of a message");
+        arrived_ += got;
         return fill(at + got, end);
       });
 }
 
+kj::Promise<GuardedStream::Message> GuardedStream::patience() {
+  const uint64_t seen = arrived_;
+  return timer_.afterDelay(kj_time(limits_.progress_deadline))
+      .then([this, seen]() -> kj::Promise<Message> {
+        const bool grown = arrived_ - seen >= limits_.progress_bytes;
+        KJ_REQUIRE(grown || unread(), "a message was begun and did not go on in time");
+        return patience();
+      });
+}
+
+bool GuardedStream::unread() const {
+  int bytes = 0;
+  KJ_IF_MAYBE (fd, stream_.getFd()) return ioctl(*fd, FIONREAD, &bytes) == 0 && bytes > 0;
+  return false;
+}
+
+kj::Promise<void> GuardedStream::turn_to_read() {
+  const bool owes =
+      limits_.unread_bytes_max > 0 && writing_ && read_while_writing_ >= limits_.unread_bytes_max;
+  if (!owes) return kj::READY_NOW;
+  auto paf = kj::newPromiseAndFulfiller<void>();
+  wrote_ = kj::mv(paf.fulfiller);
+  return paf.promise.then([this]() { return turn_to_read(); });
+}
+
+// --- questions -------------------------------------------------------------------------------
+
+// The library keeps a question until it is both finished by the peer and answered by us; what is
+// waited for here is the same. An answer counts when it is written, so that answers which the peer
+// does not read are counted too.
+void GuardedStream::note_question(capnp::MessageReader& reader) {
+  namespace rpc = capnp::rpc;
+  const auto message = reader.getRoot<rpc::Message>();
+  uint32_t id = 0;
+  switch (message.which()) {
+    case rpc::Message::CALL:
+      id = message.getCall().getQuestionId();
+      break;
+    case rpc::Message::BOOTSTRAP:
+      id = message.getBootstrap().getQuestionId();
+      break;
+    case rpc::Message::FINISH:
+      if (auto it = questions_.find(message.getFinish().getQuestionId()); it != questions_.end()) {
+        it->second.finished = true;
+        if (it->second.answered) questions_.erase(it);
+      }
+      return;
+    default:
+      return;
+  }
+  questions_.emplace(id, Question{});
+  KJ_REQUIRE(questions_.size() <= limits_.questions_max, "more open questions than the limit",
+             limits_.questions_max);
+}
+
+void GuardedStream::note_answer(kj::ArrayPtr<const kj::ArrayPtr<const word>> segments) {
+  if (limits_.questions_max == 0) return;
+  capnp::ReaderOptions ours;
+  ours.traversalLimitInWords = UINT64_MAX;
+  capnp::SegmentArrayMessageReader reader(segments, ours);
+  const auto message = reader.getRoot<capnp::rpc::Message>();
+  if (!message.isReturn()) return;
+  const auto it = questions_.find(message.getReturn().getAnswerId());
+  if (it == questions_.end()) return;
+  it->second.answered = true;
+  if (it->second.finished) questions_.erase(it);
+}
+
+// --- writing ---------------------------------------------------------------------------------
+
+kj::Promise<void> GuardedStream::written(kj::Promise<void> write) {
+  if (limits_.unread_bytes_max == 0) return write;
+  writing_ = true;
+  const auto over = [this] {
+    writing_ = false;
+    read_while_writing_ = 0;
+    if (auto waiting = std::exchange(wrote_, nullptr); waiting.get()) waiting->fulfill();
+  };
+  return timer_.timeoutAfter(kj_time(limits_.write_deadline), kj::mv(write))
+      .then([over]() { over(); },
+            [this, over](kj::Exception&& e) {
+              // The reading side must notice: nothing can be said to this peer any more.
+              *gone_ = true;
+              kj::runCatchingExceptions([this]() { stream_.abortRead(); });
+              over();
+              kj::throwRecoverableException(kj::mv(e));
+            });
+}
+
 kj::Promise<void> GuardedStream::writeMessage(
     kj::ArrayPtr<const int>, kj::ArrayPtr<const kj::ArrayPtr<const word>> segments) {
-  return capnp::writeMessage(stream_, segments);
+  note_answer(segments);
+  return written(capnp::writeMessage(stream_, segments));
 }
 
 kj::Promise<void> GuardedStream::writeMessages(
     kj::ArrayPtr<kj::ArrayPtr<const kj::ArrayPtr<const word>>> messages) {
-  return capnp::writeMessages(stream_, messages);
+  for (const auto& segments : messages) note_answer(segments);
+  return written(capnp::writeMessages(stream_, messages));
 }
 
 kj::Promise<void> GuardedStream::end() {
