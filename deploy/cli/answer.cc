@@ -57,12 +57,26 @@ std::string summary(const Answer& answer, const std::optional<Figures>& f) {
 void AnswerPrinter::on(const Chunk& chunk) {
   answer_.ids.insert(answer_.ids.end(), chunk.ids.begin(), chunk.ids.end());
   answer_.text += chunk.text;
+  answer_.logprobs.insert(answer_.logprobs.end(), chunk.logprobs.begin(), chunk.logprobs.end());
   if (json_ || chunk.text.empty()) return;
   std::fwrite(chunk.text.data(), 1, chunk.text.size(), stdout);
   std::fflush(stdout);
 }
 
 namespace {
+
+// Of each token: what it got, and the alternatives.
+nlohmann::ordered_json logprobs_json(const Answer& answer) {
+  auto list = nlohmann::ordered_json::array();
+  for (size_t i = 0; i < answer.logprobs.size() && i < answer.ids.size(); ++i) {
+    auto top = nlohmann::ordered_json::array();
+    for (const TokenLogprob& t : answer.logprobs[i].top)
+      top.push_back({{"id", t.id}, {"logprob", t.logprob}});
+    list.push_back(
+        {{"id", answer.ids[i]}, {"logprob", answer.logprobs[i].chosen}, {"top", std::move(top)}});
+  }
+  return list;
+}
 
 nlohmann::ordered_json to_json(const Answer& answer, const std::optional<Figures>& f,
                                bool kv_digest) {
@@ -75,7 +89,8 @@ nlohmann::ordered_json to_json(const Answer& answer, const std::optional<Figures
     timing["bytes_per_second"] = f->bytes_per_second;
     timing["limit_bytes_per_second"] = f->limit;
   }
-  nlohmann::ordered_json object = {{"ids", answer.ids},
+  nlohmann::ordered_json object = {{"request_id", hex(answer.request)},
+                                   {"ids", answer.ids},
                                    {"text", answer.text},
                                    {"finish", name(ended.finish)},
                                    {"usage",
@@ -84,6 +99,7 @@ nlohmann::ordered_json to_json(const Answer& answer, const std::optional<Figures
                                      {"cached_tokens", ended.usage.cached_tokens}}},
                                    {"timing", timing},
                                    {"remote_prefill", ended.remote_prefill}};
+  if (!answer.logprobs.empty()) object["logprobs"] = logprobs_json(answer);
   if (kv_digest) object["kv_digest"] = hex(ended.kv);
   if (!ended.status.ok()) {
     object["error"] = {{"code", std::string(name(ended.status.code))},

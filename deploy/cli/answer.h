@@ -12,8 +12,10 @@ namespace headrace::cli {
 
 // An answer as `run` received it, from wherever.
 struct Answer {
+  RequestId request;
   std::vector<Token> ids;
   std::string text;
+  std::vector<Logprobs> logprobs;  // of each id, if asked for
   coordinator::Ended ended;
 };
 
@@ -34,7 +36,7 @@ double ceiling_tokens_per_second(const MachineLimits& limits, const ModelCost& c
 // Takes an answer as it comes: streams its text to stdout unless `json`, then reports.
 class AnswerPrinter {
  public:
-  explicit AnswerPrinter(bool json) : json_(json) {}
+  AnswerPrinter(bool json, const RequestId& request) : json_(json) { answer_.request = request; }
 
   void on(const coordinator::Chunk& chunk);
   // Ends the output: with --json one object, else a line end if the text has none and the figures

@@ -8,6 +8,12 @@
 
 namespace headrace::cli {
 
+namespace {
+
+constexpr double kBiasMax = 100;
+
+}  // namespace
+
 std::optional<int64_t> parse_whole(std::string_view text, int64_t min, int64_t max) {
   int64_t value = 0;
   const char* end = text.data() + text.size();
@@ -42,6 +48,28 @@ std::optional<std::vector<Token>> parse_ids(std::string_view text) {
     if (comma == text.npos) return ids;
     text.remove_prefix(comma + 1);
   }
+}
+
+std::optional<LogitBias> parse_bias(std::string_view text) {
+  const size_t equals = text.find('=');
+  if (equals == text.npos) return std::nullopt;
+  const auto id = parse_whole(text.substr(0, equals), 0, INT32_MAX);
+  const auto value = parse_number(text.substr(equals + 1), -kBiasMax, kBiasMax);
+  if (!id || !value) return std::nullopt;
+  return LogitBias{static_cast<Token>(*id), static_cast<float>(*value)};
+}
+
+std::optional<RequestId> parse_request_id(std::string_view text) {
+  constexpr size_t kHalf = 16;
+  uint64_t halves[2] = {};
+  if (text.size() != 2 * kHalf) return std::nullopt;
+  for (size_t i = 0; i < 2; ++i) {
+    const char* begin = text.data() + i * kHalf;
+    const auto [at, failure] = std::from_chars(begin, begin + kHalf, halves[i], 16);
+    if (failure != std::errc() || at != begin + kHalf) return std::nullopt;
+  }
+  if (halves[0] == 0 && halves[1] == 0) return std::nullopt;
+  return RequestId{halves[0], halves[1]};
 }
 
 namespace {
@@ -83,6 +111,35 @@ CLI::Validator number(double min, double max) {
       "", "number");
 }
 
+CLI::Validator above(double min, double max) {
+  const std::string range = "above " + short_form(min) + ", up to " + short_form(max);
+  return CLI::Validator(
+      [=](std::string& text) {
+        const auto value = parse_number(text, min, max);
+        if (value && *value > min) return std::string();
+        return "takes a number " + range + ", not " + shown(text);
+      },
+      "", "above");
+}
+
+CLI::Validator bias() {
+  return CLI::Validator(
+      [](std::string& text) {
+        if (parse_bias(text)) return std::string();
+        return "takes ID=BIAS with a bias from -100 to 100, not " + shown(text);
+      },
+      "", "bias");
+}
+
+CLI::Validator request_id() {
+  return CLI::Validator(
+      [](std::string& text) {
+        if (parse_request_id(text)) return std::string();
+        return "takes 32 hexadecimal digits, not all zero, not " + shown(text);
+      },
+      "", "request_id");
+}
+
 CLI::Validator endpoint() {
   return CLI::Validator(
       [](std::string& text) {
@@ -100,6 +157,16 @@ CLI::Validator token_ids() {
                shown(text);
       },
       "", "token_ids");
+}
+
+CLI::Validator on_off() {
+  return CLI::Validator(
+      [](std::string& text) {
+        if (text != "on" && text != "off") return "takes on or off, not " + shown(text);
+        text = text == "on" ? "true" : "false";
+        return std::string();
+      },
+      "", "on_off");
 }
 
 CLI::Validator pd_mode() {

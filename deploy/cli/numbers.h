@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "protocol/generation.h"
 #include "protocol/ids.h"
 
 namespace headrace::cli {
@@ -19,12 +20,21 @@ std::optional<double> parse_number(std::string_view text, double min, double max
 inline constexpr size_t kIdsMax = 1u << 20;
 std::optional<std::vector<Token>> parse_ids(std::string_view text);
 
+// "ID=BIAS" -> an id and -100 to 100.
+std::optional<LogitBias> parse_bias(std::string_view text);
+// 32 hexadecimal digits, not all zero.
+std::optional<RequestId> parse_request_id(std::string_view text);
+
 // The same as checks of CLI11 options; the message names the range and what was typed.
 CLI::Validator whole(int64_t min, int64_t max);
 CLI::Validator number(double min, double max);
-CLI::Validator endpoint();   // HOST:PORT
-CLI::Validator token_ids();  // 1,2,3
+CLI::Validator above(double min, double max);  // min itself is not in the range
+CLI::Validator endpoint();                     // HOST:PORT
+CLI::Validator token_ids();                    // 1,2,3
+CLI::Validator bias();                         // ID=BIAS
+CLI::Validator request_id();
 
 CLI::Validator pd_mode();  // auto, always, never
+CLI::Validator on_off();   // on, off; for transform(): what remains is a truth value
 
 }  // namespace headrace::cli

@@ -1,11 +1,13 @@
 #include "deploy/cli/options.h"
 
+#include <signal.h>
 #include <unistd.h>
 
 #include <cstdlib>
 
 #include "deploy/cli/numbers.h"
 #include "deploy/cli/output.h"
+#include "protocol/limits.h"
 
 namespace headrace::cli {
 
@@ -15,6 +17,7 @@ constexpr int64_t kThreadsMax = 1024;
 constexpr int64_t kKvBlocksMax = 1 << 24;
 constexpr size_t kPromptBytesMax = 16u << 20;
 constexpr double kTemperatureMax = 100;
+constexpr double kRepetitionMax = 10;
 
 }  // namespace
 
@@ -93,6 +96,13 @@ std::string state_folder(const std::string& option) {
 }
 
 void AskOptions::add_to(CLI::App& command) {
+  add_prompt(command);
+  add_sampling(command);
+  add_penalties(command);
+  add_ends(command);
+}
+
+void AskOptions::add_prompt(CLI::App& command) {
   command.add_option("--prompt-ids", prompt_ids, "The prompt as token ids: 1,2,3")
       ->check(token_ids())
       ->group("Prompt");
@@ -103,9 +113,20 @@ void AskOptions::add_to(CLI::App& command) {
   command
       .add_flag("--special", special, "Recognise control names in the prompt (default: letters)")
       ->group("Prompt");
-  command.add_option("--max-tokens", max_tokens, "End after so many tokens; default: the context")
-      ->check(whole(1, INT32_MAX))
-      ->group("Sampling");
+  command
+      .add_option("--cache-salt", cache_salt,
+                  "Only requests of equal salt share cached prefixes; default: none")
+      ->group("Prompt");
+  command
+      .add_option("--request-id", request_id,
+                  "32 hexadecimal digits that name the request: once its client is lost it goes on "
+                  "for a while, and 'run --connect A --resume ID' takes it up; default: drawn, and "
+                  "it ends with its client")
+      ->check(headrace::cli::request_id())
+      ->group("Prompt");
+}
+
+void AskOptions::add_sampling(CLI::App& command) {
   command.add_option("--temperature", temperature, "0: always the likeliest token")
       ->check(number(0, kTemperatureMax))
       ->capture_default_str()
@@ -115,7 +136,7 @@ void AskOptions::add_to(CLI::App& command) {
       ->capture_default_str()
       ->group("Sampling");
   command.add_option("--top-p", top_p, "Of the likeliest that sum to p")
-      ->check(number(0, 1))
+      ->check(above(0, 1))
       ->capture_default_str()
       ->group("Sampling");
   command.add_option("--min-p", min_p, "Only of those at least p times as likely as the best")
@@ -125,8 +146,56 @@ void AskOptions::add_to(CLI::App& command) {
   command.add_option("--seed", seed, "The same seed gives the same answer; default: random")
       ->check(whole(0, INT64_MAX))
       ->group("Sampling");
+  command.add_option("--logprobs", logprobs, "With --json: so many alternatives of each token")
+      ->check(whole(0, limits::kLogprobs))
+      ->capture_default_str()
+      ->group("Sampling");
   command.add_flag("--kv-digest", kv_digest, "Also report the digest of the answer's KV cache")
       ->group("Sampling");
+}
+
+void AskOptions::add_penalties(CLI::App& command) {
+  command
+      .add_option("--presence-penalty", presence_penalty,
+                  "-2 to 2, taken from the logits of tokens that were generated before")
+      ->check(number(-2, 2))
+      ->capture_default_str()
+      ->group("Sampling");
+  command
+      .add_option("--frequency-penalty", frequency_penalty, "The same, times how often they were")
+      ->check(number(-2, 2))
+      ->capture_default_str()
+      ->group("Sampling");
+  command
+      .add_option("--repetition-penalty", repetition_penalty,
+                  "Divides the logits of tokens in prompt and answer; 1: none")
+      ->check(above(0, kRepetitionMax))
+      ->capture_default_str()
+      ->group("Sampling");
+  command
+      .add_option("--logit-bias", logit_bias,
+                  "ID=BIAS, -100 to 100, added to the logit of a token; may be repeated")
+      ->check(bias())
+      ->allow_extra_args(false)
+      ->group("Sampling");
+}
+
+void AskOptions::add_ends(CLI::App& command) {
+  command.add_option("--max-tokens", max_tokens, "End after so many tokens; default: the context")
+      ->check(whole(1, INT32_MAX))
+      ->group("End");
+  command.add_option("--stop", stop, "End before this text; may be repeated (16, 256 bytes each)")
+      ->allow_extra_args(false)
+      ->group("End");
+  command.add_flag("--include-stop", include_stop, "... behind it")->group("End");
+  command
+      .add_option("--stop-token", stop_tokens,
+                  "End at this token like at the model's own end; may be repeated")
+      ->check(whole(0, INT32_MAX))
+      ->allow_extra_args(false)
+      ->group("End");
+  command.add_flag("--ignore-eos", ignore_eos, "The model's own end is a token like others")
+      ->group("End");
 }
 
 Sampling AskOptions::sampling() const {
@@ -135,6 +204,11 @@ Sampling AskOptions::sampling() const {
   s.top_k = static_cast<int32_t>(top_k);
   s.top_p = static_cast<float>(top_p);
   s.min_p = static_cast<float>(min_p);
+  s.presence_penalty = static_cast<float>(presence_penalty);
+  s.frequency_penalty = static_cast<float>(frequency_penalty);
+  s.repetition_penalty = static_cast<float>(repetition_penalty);
+  for (const std::string& one : logit_bias) s.bias.push_back(*parse_bias(one));
+  s.logprobs = logprobs;
   return s;
 }
 
@@ -177,6 +251,14 @@ Result<std::string> read_stdin(size_t bytes_max) {
     }
     text.append(piece, static_cast<size_t>(n));
   }
+}
+
+std::vector<int> ending_signals() {
+  std::vector<int> signals{SIGTERM, SIGINT};
+  struct sigaction before {};
+  if (sigaction(SIGHUP, nullptr, &before) == 0 && before.sa_handler != SIG_IGN)
+    signals.push_back(SIGHUP);
+  return signals;
 }
 
 bool loopback(const std::string& host) {

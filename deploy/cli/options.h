@@ -54,7 +54,18 @@ struct AskOptions {
   double top_p = 1;
   double min_p = 0;
   std::optional<uint64_t> seed;
+  double presence_penalty = 0;
+  double frequency_penalty = 0;
+  double repetition_penalty = 1;
+  std::vector<std::string> logit_bias;  // ID=BIAS
+  uint32_t logprobs = 0;
   std::optional<uint32_t> max_tokens;
+  std::vector<std::string> stop;
+  bool include_stop = false;
+  std::vector<Token> stop_tokens;
+  bool ignore_eos = false;
+  std::string cache_salt;
+  std::string request_id;  // 32 hexadecimal digits; empty: drawn
   bool kv_digest = false;
 
   void add_to(CLI::App& command);
@@ -62,7 +73,20 @@ struct AskOptions {
   // The prompt in its final form. Reads stdin if neither text nor ids were given; an error if that
   // is a terminal, or the options exclude each other.
   Result<coordinator::Prompt> read_prompt(const std::string& text, bool given) const;
+
+ private:
+  void add_prompt(CLI::App& command);
+  void add_sampling(CLI::App& command);
+  void add_penalties(CLI::App& command);
+  void add_ends(CLI::App& command);
 };
+
+// What running answers get by default when a process is to end, and at most.
+inline constexpr int kDrainSeconds = 30;
+inline constexpr int kDrainSecondsMax = 24 * 3600;
+
+// What ends a process in order: SIGTERM, SIGINT, and SIGHUP unless it came in ignored (nohup).
+std::vector<int> ending_signals();
 
 // All of stdin, at most `bytes_max`.
 Result<std::string> read_stdin(size_t bytes_max);

@@ -43,10 +43,10 @@ void print_json(const nlohmann::ordered_json& value) {
   std::fflush(stdout);
 }
 
-std::string hex(const Digest& digest) {
+std::string hex(uint64_t high, uint64_t low) {
   char text[33];
-  std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(digest.hi),
-                static_cast<unsigned long long>(digest.lo));
+  std::snprintf(text, sizeof text, "%016llx%016llx", static_cast<unsigned long long>(high),
+                static_cast<unsigned long long>(low));
   return text;
 }
 

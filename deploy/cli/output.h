@@ -26,7 +26,11 @@ void mark(std::string_view words);
 
 // One JSON value and a line end on stdout. Bytes that are no UTF-8 become U+FFFD.
 void print_json(const nlohmann::ordered_json& value);
-std::string hex(const Digest& digest);  // 32 hexadecimal digits
+std::string hex(uint64_t high, uint64_t low);  // 32 hexadecimal digits
+template <class Tag>
+std::string hex(const Id128<Tag>& id) {
+  return hex(id.hi, id.lo);
+}
 
 // "1.4 GB", "103 MB", "12 kB": decimal, three digits.
 std::string human_bytes(double bytes);

@@ -6,18 +6,33 @@
 #include "deploy/cli/commands.h"
 #include "deploy/cli/numbers.h"
 #include "deploy/cli/output.h"
+#include "protocol/random.h"
 
 namespace headrace::cli {
 
 namespace {
 
+// `run --connect A --resume ID`: nothing is asked that is not known there.
+int resume(const RunCommand& command, const std::vector<std::string>& words) {
+  if (command.connect.empty())
+    return fail_usage("--resume goes on with a request of a running cluster: give --connect");
+  if (!words.empty() || !command.ask.prompt_ids.empty())
+    return fail_usage("--resume takes no prompt: the cluster has it");
+  if (!command.ask.request_id.empty())
+    return fail_usage("--resume names the request already: no --request-id with it");
+  return run_remote(command, {});
+}
+
 // `run MODEL [PROMPT]`, but with --connect the model is elsewhere: `run --connect A [PROMPT]`.
 int run(RunCommand command, std::vector<std::string> words) {
   if (command.connect.empty()) {
     if (words.empty()) return fail_usage("which model? 'headrace run MODEL [PROMPT]'");
+    if (words.front().empty())
+      return fail_usage("the name of the model is empty: 'headrace run MODEL [PROMPT]'");
     command.model = words.front();
     words.erase(words.begin());
   }
+  if (!command.resume.empty()) return resume(command, words);
   if (words.size() > 1) {
     return fail_usage("more than one prompt: put it in quotes; unexpected '" + words[1] + "'");
   }
@@ -28,6 +43,12 @@ int run(RunCommand command, std::vector<std::string> words) {
 }
 
 }  // namespace
+
+RequestId RunCommand::request() const {
+  const std::string& named = resume.empty() ? ask.request_id : resume;
+  OsRandom random;
+  return named.empty() ? random.mint<RequestId>() : *parse_request_id(named);
+}
 
 void add_run(CLI::App& program, Action& action) {
   CLI::App* command = program.add_subcommand(
@@ -40,6 +61,17 @@ void add_run(CLI::App& program, Action& action) {
                       "without a prompt stdin is read, byte for byte");
   command->add_option("--connect", options->connect, "HOST:PORT of a running cluster")
       ->check(endpoint());
+  const auto resume = command
+                          ->add_option("--resume", options->resume,
+                                       "Go on with the request of this --request-id; takes no "
+                                       "prompt")
+                          ->check(request_id());
+  command
+      ->add_option("--from", options->from,
+                   "With --resume: how many tokens of its answer are there already")
+      ->check(whole(0, INT32_MAX))
+      ->needs(resume)
+      ->capture_default_str();
   command->add_flag("--json", options->json, "One JSON object at the end instead of text");
   options->ask.add_to(*command);
   options->engine.add_to(*command);

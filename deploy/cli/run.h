@@ -14,12 +14,16 @@ struct RunCommand {
   std::string model;    // when in this process
   EngineOptions engine;
   AskOptions ask;
+  std::string resume;  // id of a request to go on with; empty: a new one
+  uint32_t from = 0;   // its next position
   bool json = false;
+
+  RequestId request() const;  // the one that was named, else a fresh one
 };
 
 // The whole cluster in this process, over memory. Gives the exit status.
 int run_local(const RunCommand& command, coordinator::Prompt prompt);
-// One request to a cluster that runs elsewhere.
+// One request to a cluster that runs elsewhere; with `resume` the prompt is not looked at.
 int run_remote(const RunCommand& command, coordinator::Prompt prompt);
 
 }  // namespace headrace::cli

@@ -49,6 +49,11 @@ coordinator::Submit make_submit(const AskOptions& ask, coordinator::Prompt promp
   submit.sampling = ask.sampling();
   submit.max_tokens = ask.max_tokens;
   submit.kv_digest = ask.kv_digest;
+  submit.stop = ask.stop;
+  submit.include_stop = ask.include_stop;
+  submit.stop_tokens = ask.stop_tokens;
+  submit.ignore_eos = ask.ignore_eos;
+  submit.cache_salt = ask.cache_salt;
   submit.client = std::move(client);
   return submit;
 }
@@ -58,7 +63,8 @@ coordinator::Submit make_submit(const AskOptions& ask, coordinator::Prompt promp
 int run_local(const RunCommand& command, coordinator::Prompt prompt) {
   auto model = load_model(command.model, command.engine, 1, false);
   if (!model) return fail(model.error());
-  AnswerPrinter printer(command.json);
+  const RequestId request = command.request();
+  AnswerPrinter printer(command.json, request);
   Ended ended;
   {
     LocalNetwork network;
@@ -73,12 +79,11 @@ int run_local(const RunCommand& command, coordinator::Prompt prompt) {
                             (*coordinator)->mesh(), {});
     node.start();
 
-    const auto request = random.mint<RequestId>();
     const auto strand = runtime.make_strand();
     const auto reader = std::make_shared<Reader>(printer, request);
     reader->set_dispatcher(dispatcher);
     auto end = reader->end();
-    runtime.on_signals(strand, {SIGINT, SIGTERM}, [dispatcher, request](int) {
+    runtime.on_signals(strand, ending_signals(), [dispatcher, request](int) {
       dispatcher.tell(coordinator::Abandon{request});
     });
     dispatcher.tell(make_submit(command.ask, std::move(prompt), request,

@@ -13,7 +13,8 @@ namespace headrace::cli {
 
 namespace {
 
-client::GenerateRequest make_request(const AskOptions& ask, coordinator::Prompt prompt) {
+client::GenerateRequest make_request(const AskOptions& ask, const RequestId& id,
+                                     coordinator::Prompt prompt) {
   client::GenerateRequest request;
   if (auto* messages = std::get_if<std::vector<coordinator::ChatMessage>>(&prompt)) {
     std::vector<client::ChatMessage> chat;
@@ -29,6 +30,13 @@ client::GenerateRequest make_request(const AskOptions& ask, coordinator::Prompt 
   request.seed = ask.seed;
   request.max_tokens = ask.max_tokens;
   request.kv_digest = ask.kv_digest;
+  request.request_id = id;
+  request.resumable = !ask.request_id.empty();
+  request.stop = ask.stop;
+  request.include_stop = ask.include_stop;
+  request.stop_tokens = ask.stop_tokens;
+  request.ignore_eos = ask.ignore_eos;
+  request.cache_salt = ask.cache_salt;
   return request;
 }
 
@@ -56,17 +64,19 @@ int run_remote(const RunCommand& command, coordinator::Prompt prompt) {
   if (!at) return fail(at.error());
   auto connection = client::Client::connect(*at);
   if (!connection) return fail(connection.error());
-  AnswerPrinter printer(command.json);
+  const RequestId id = command.request();
+  AnswerPrinter printer(command.json, id);
   Result<client::Answer> answer = error(Errc::kCancelled, "cancelled");
   {
+    const auto print = [&printer](const client::Chunk& chunk) {
+      printer.on(coordinator::Chunk{chunk.position, chunk.ids, chunk.text, chunk.logprobs});
+    };
     const auto generation =
-        (*connection)
-            ->generate(make_request(command.ask, std::move(prompt)),
-                       [&printer](const client::Chunk& chunk) {
-                         printer.on(coordinator::Chunk{chunk.position, chunk.ids, chunk.text});
-                       });
+        command.resume.empty()
+            ? (*connection)->generate(make_request(command.ask, id, std::move(prompt)), print)
+            : (*connection)->resume(id, command.from, print);
     AsioRuntime runtime(1);
-    runtime.on_signals(runtime.make_strand(), {SIGINT, SIGTERM},
+    runtime.on_signals(runtime.make_strand(), ending_signals(),
                        [&generation](int) { generation->cancel(); });
     answer = generation->wait();
   }

@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <future>
 #include <map>
 #include <memory>
 #include <thread>
@@ -11,6 +12,7 @@
 #include "deploy/cli/numbers.h"
 #include "deploy/cli/options.h"
 #include "deploy/cli/output.h"
+#include "deploy/cli/status_port.h"
 #include "deploy/cli/supervisor.h"
 #include "protocol/asio_runtime.h"
 #include "protocol/client.h"
@@ -22,6 +24,8 @@ namespace {
 
 constexpr int64_t kWorkersMax = 64;  // of each role on one machine
 constexpr Duration kStatusWithin = 1s;
+constexpr Duration kWatchEvery = 1s;
+constexpr Duration kMissing = 10s;  // a worker that lives, and that the coordinator has lost
 
 struct ServeCommand {
   std::string model;
@@ -30,6 +34,10 @@ struct ServeCommand {
   int prefill = 1;
   int decode = 1;
   std::string pd = "auto";
+  std::string metrics = kCoordinatorMetrics;
+  bool metrics_given = false;
+  bool prefix_cache = true;
+  int drain_timeout = kDrainSeconds;
   EngineOptions engine;
   bool insecure_mesh = false;
   bool json = false;
@@ -66,6 +74,7 @@ class Cluster {
       if (added.ok()) added = supervisor_.add(name, worker_arguments(name, role));
     }
     if (!added.ok()) return fail(added);
+    supervisor_.set_drain(std::chrono::seconds(command_.drain_timeout));
     const int status = supervisor_.run();
     // Also when the signal came before the cluster was ready: a clean stop is never silent.
     if (ready_ || status == kExitOk) say("stopped");
@@ -86,17 +95,33 @@ class Cluster {
   }
 
   std::vector<std::string> coordinator_arguments() const {
-    std::vector<std::string> words{"coordinator", "--listen",       to_string(listen_),
-                                   "--mesh",      to_string(mesh_), "--pd",
-                                   command_.pd,   "--supervised"};
+    std::vector<std::string> words{"coordinator",      "--listen",
+                                   to_string(listen_), "--mesh",
+                                   to_string(mesh_),   "--pd",
+                                   command_.pd,        "--supervised",
+                                   "--drain-timeout",  std::to_string(command_.drain_timeout)};
     if (command_.insecure_mesh) words.push_back("--insecure-mesh");
+    // Not named, it may become another one if it is taken.
+    if (command_.metrics_given) words.insert(words.end(), {"--metrics", command_.metrics});
     return words;
+  }
+
+  // Where workers show themselves: beside the coordinator, at any port.
+  std::string worker_metrics() const {
+    if (command_.metrics == kNoMetrics) return kNoMetrics;
+    return to_string(Endpoint{parse_endpoint(command_.metrics)->host, 0});
   }
 
   std::vector<std::string> worker_arguments(const std::string& name,
                                             const std::string& role) const {
     std::vector<std::string> words{"worker",         "--role", role, "--join",
                                    to_string(mesh_), "--name", name, "--supervised"};
+    for (const std::string& word :
+         {std::string("--prefix-cache"), std::string(command_.prefix_cache ? "on" : "off"),
+          std::string("--drain-timeout"), std::to_string(command_.drain_timeout)})
+      words.push_back(word);
+    words.insert(words.end(), {"--metrics", worker_metrics()});
+    if (command_.insecure_mesh) words.push_back("--insecure-mesh");
     const auto engine = command_.engine.arguments();
     words.insert(words.end(), engine.begin(), engine.end());
     words.push_back("--");
@@ -112,9 +137,9 @@ class Cluster {
     bar_.show(sum / (command_.prefill + command_.decode));
   }
 
-  // Until the cluster can answer: asks it.
+  // Until the cluster can answer: asks it. Then: looks after the workers.
   void tick() {
-    if (ready_) return;
+    if (ready_) return watch();
     if (!client_) {
       auto made = client::Client::connect(listen_, kStatusWithin);
       if (!made) return;
@@ -128,10 +153,48 @@ class Cluster {
     supervisor_.up();
     client_.reset();
     bar_.finish();
-    announce();
+    announce(status->metrics);
   }
 
-  void announce() const {
+  // A worker that has joined and is missing for kMissing, though its process lives, is stuck: it is
+  // killed, and so started again. The coordinator is asked aside: signals are not kept waiting.
+  void watch() {
+    const auto now = Clock::now();
+    if (!asking_.valid()) {
+      if (now < ask_at_) return;
+      asking_ = std::async(std::launch::async, [at = listen_] {
+        auto made = client::Client::connect(at, kStatusWithin);
+        return made ? (*made)->status(kStatusWithin) : Result<client::ClusterStatus>(made.error());
+      });
+      return;
+    }
+    if (asking_.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return;
+    ask_at_ = now + kWatchEvery;
+    const auto status = asking_.get();
+    if (!status) return seen_.clear();  // nothing is known: they will be seen again
+    for (const auto& [name, role] : workers()) look_after(name, *status, now);
+  }
+
+  void look_after(const std::string& name, const client::ClusterStatus& status,
+                  Clock::time_point now) {
+    const pid_t pid = supervisor_.pid(name);
+    for (const auto& worker : status.workers) {
+      if (pid > 0 && worker.pid == static_cast<uint64_t>(pid)) {
+        seen_[name] = {pid, now};
+        return;
+      }
+    }
+    const auto seen = seen_.find(name);
+    if (seen == seen_.end() || seen->second.first != pid) return;
+    if (now - seen->second.second < kMissing) return;
+    say(name + " has not answered for " +
+        std::to_string(std::chrono::duration_cast<std::chrono::seconds>(kMissing).count()) +
+        " s; it is killed");
+    seen_.erase(seen);
+    supervisor_.kill(name);
+  }
+
+  void announce(const Endpoint& metrics) const {
     const double seconds = std::chrono::duration<double>(Clock::now() - begun_).count();
     double ceiling = 0;
     if (const auto path = cpu_path_of(command_.engine.device)) {
@@ -144,6 +207,7 @@ class Cluster {
                   {"seconds", seconds},
                   {"clients", to_string(listen_)},
                   {"mesh", to_string(mesh_)},
+                  {"metrics", metrics.port == 0 ? "" : to_string(metrics)},
                   {"model", card_.name},
                   {"prefill", command_.prefill},
                   {"decode", command_.decode},
@@ -160,6 +224,7 @@ class Cluster {
     say("clients  " + to_string(listen_) + "   try: headrace run --connect " + to_string(listen_) +
         " --chat \"Why is the sky blue?\"");
     say("mesh     " + to_string(mesh_));
+    if (metrics.port != 0) say("metrics  http://" + to_string(metrics) + "/metrics");
     if (ceiling > 0) {
       std::snprintf(text, sizeof text, "ceiling  %.0f tok/s for one answer: %s to read a token",
                     ceiling, human_bytes(static_cast<double>(card_.cost.weight_bytes)).c_str());
@@ -177,6 +242,10 @@ class Cluster {
   ProgressBar bar_;
   std::map<std::string, double> loaded_;  // by child
   bool ready_ = false;
+  // By worker: its process, and when the coordinator last had it.
+  std::map<std::string, std::pair<pid_t, Clock::time_point>> seen_;
+  Clock::time_point ask_at_;
+  std::future<Result<client::ClusterStatus>> asking_;
 };
 
 Result<Endpoint> mesh_endpoint(const ServeCommand& command, const Endpoint& listen) {
@@ -240,11 +309,30 @@ void add_serve(CLI::App& program, Action& action) {
   command->add_option("--pd", options->pd, "Prefill on prefill workers: auto, always or never")
       ->check(pd_mode())
       ->capture_default_str();
+  command
+      ->add_option("--prefix-cache", options->prefix_cache,
+                   "Keep the KV of prompts for later ones that begin alike: on or off")
+      ->transform(on_off())
+      ->default_str("on");
+  command
+      ->add_option("--drain-timeout", options->drain_timeout,
+                   "Seconds that running answers get after SIGTERM")
+      ->check(whole(0, kDrainSecondsMax))
+      ->capture_default_str();
+  const auto* metrics =
+      command
+          ->add_option("--metrics", options->metrics,
+                       "HOST:PORT for metrics and health, or none; if the default is taken: any")
+          ->check(metrics_address())
+          ->capture_default_str();
   command->add_flag("--insecure-mesh", options->insecure_mesh,
                     "Allow other than loopback addresses although nothing is encrypted yet");
   command->add_flag("--json", options->json, "Events as JSON objects, one a line");
   options->engine.add_to(*command);
-  command->callback([options, &action] { action = [options] { return serve(*options); }; });
+  command->callback([options, metrics, &action] {
+    options->metrics_given = metrics->count() > 0;
+    action = [options] { return serve(*options); };
+  });
 }
 
 }  // namespace headrace::cli

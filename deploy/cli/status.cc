@@ -17,6 +17,22 @@ struct StatusOptions {
   bool json = false;
 };
 
+// Empty where nobody listens.
+std::string address_text(const Endpoint& at) { return at.port == 0 ? "" : to_string(at); }
+
+Json saturation_json(const Saturation& s) {
+  return {{"bandwidth", s.bandwidth}, {"compute", s.compute}, {"wall", name(s.wall)}};
+}
+
+// "decode 92 % of dram", "prefill 71 % of compute"; nothing for a phase that did not run.
+std::string saturation_text(const char* phase, const Saturation& s) {
+  if (s.wall == Wall::kUnknown) return {};
+  char text[64];
+  std::snprintf(text, sizeof text, "; %s %.0f %% bandwidth, %.0f %% compute, wall %s", phase,
+                s.bandwidth * 100, s.compute * 100, name(s.wall));
+  return text;
+}
+
 Json worker_json(const client::Worker& w) {
   return {{"id", w.id},
           {"name", w.name},
@@ -28,6 +44,9 @@ Json worker_json(const client::Worker& w) {
           {"in_flight", w.in_flight},
           {"running", w.running},
           {"steps", w.steps},
+          {"metrics", address_text(w.metrics)},
+          {"prefill", saturation_json(w.prefill)},
+          {"decode", saturation_json(w.decode)},
           {"blocks",
            {{"total", w.blocks.total},
             {"free", w.blocks.free},
@@ -54,6 +73,8 @@ Json to_json(const client::ClusterStatus& status) {
   for (const auto& [name, value] : status.totals) totals[name] = value;
   Json object = {{"ready", status.ready}};
   if (!status.ready) object["why"] = status.not_ready;
+  object["leaving"] = status.leaving;
+  object["metrics"] = address_text(status.metrics);
   object["running"] = status.running;
   object["waiting"] = status.waiting;
   object["draining"] = status.draining;
@@ -64,15 +85,20 @@ Json to_json(const client::ClusterStatus& status) {
 }
 
 void print_text(const client::ClusterStatus& status) {
+  if (status.leaving) std::printf("leaving: no new requests\n");
   std::printf("%s\n", status.ready ? "ready" : ("not ready: " + status.not_ready).c_str());
   for (const auto& m : status.models) {
     std::printf("model    %s, context %u, %s\n", m.name.c_str(), m.context, m.numerics.c_str());
   }
-  std::printf("requests %u running, %u waiting\n", status.running, status.waiting);
+  std::printf("requests %u running, %u waiting, %u not fetched\n", status.running, status.waiting,
+              status.draining);
+  if (status.metrics.port != 0) std::printf("metrics  %s\n", to_string(status.metrics).c_str());
   for (const auto& w : status.workers) {
-    std::printf("worker   %-12s %-8s %-8s pid %-8llu %s; %u of %u KV blocks free\n", w.name.c_str(),
-                w.role.c_str(), w.state.c_str(), static_cast<unsigned long long>(w.pid),
-                w.device.c_str(), w.blocks.free, w.blocks.total);
+    std::printf("worker   %-12s %-8s %-8s pid %-8llu %s; %u of %u KV blocks free%s%s\n",
+                w.name.c_str(), w.role.c_str(), w.state.c_str(),
+                static_cast<unsigned long long>(w.pid), w.device.c_str(), w.blocks.free,
+                w.blocks.total, saturation_text("prefill", w.prefill).c_str(),
+                saturation_text("decode", w.decode).c_str());
   }
 }
 

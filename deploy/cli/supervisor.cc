@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "deploy/cli/output.h"
@@ -16,7 +17,7 @@ namespace headrace::cli {
 Supervisor::Supervisor(std::string program) : program_(std::move(program)) {
   sigset_t set;
   sigemptyset(&set);
-  for (int number : {SIGTERM, SIGINT, SIGCHLD}) sigaddset(&set, number);
+  for (int number : {SIGTERM, SIGINT, SIGHUP, SIGCHLD}) sigaddset(&set, number);
   CHECK(sigprocmask(SIG_BLOCK, &set, nullptr) == 0);
   signals_ = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
   CHECK(signals_ >= 0);
@@ -43,7 +44,7 @@ Status Supervisor::add(std::string name, std::vector<std::string> arguments) {
 void Supervisor::stop(int status) {
   if (stopping_) return;
   status_ = status;
-  stopping_ = Clock::now() + kStopWithin;
+  stopping_ = Clock::now() + drain_ + kStopWithin;
   if (!kept_.empty() && kept_.front().child) kept_.front().child->signal(SIGTERM);
 }
 
@@ -96,8 +97,31 @@ void Supervisor::take_signals() {
   signalfd_siginfo info;
   while (read(signals_, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
     if (info.ssi_signo == SIGCHLD) continue;
-    if (stopping_) stopping_ = Clock::now();
+    if (++signalled_ == 2 && stopping_) hurry();
+    if (signalled_ > 2) stopping_ = Clock::now();
     stop(kExitOk);
+  }
+}
+
+void Supervisor::hurry() {
+  stopping_ = std::min(*stopping_, Clock::now() + kStopWithin);
+  auto& first = kept_.front();
+  if (first.child) return first.child->signal(SIGTERM);
+  for (auto& kept : kept_) {
+    if (kept.child) kept.child->signal(SIGTERM);
+  }
+}
+
+pid_t Supervisor::pid(std::string_view name) const {
+  for (const auto& kept : kept_) {
+    if (kept.name == name && kept.child) return kept.child->pid();
+  }
+  return -1;
+}
+
+void Supervisor::kill(std::string_view name) {
+  for (auto& kept : kept_) {
+    if (kept.name == name && kept.child) kept.child->signal(SIGKILL);
   }
 }
 

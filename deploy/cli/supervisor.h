@@ -16,15 +16,17 @@ namespace headrace::cli {
 //
 // One thread, one loop. A child that dies is said in one line and started again with back-off. One
 // that ends by itself before up() (bad arguments, a port taken in the meantime) ends everything:
-// trying again would not help. SIGTERM and SIGINT stop all: SIGTERM to the first child, when it
-// is gone to the others, and kStopWithin after the beginning SIGKILL; a second signal does that at
-// once. So the first child, which the others serve, can end its work in peace.
+// trying again would not help. SIGTERM, SIGINT and SIGHUP stop all: SIGTERM to the first child,
+// when it is gone to the others, so that the first, which the others serve, can end its work in
+// peace
+// (`drain` long, and kStopWithin more until SIGKILL). A second signal hurries: SIGTERM to the first
+// once more, SIGKILL after kStopWithin; a third kills at once.
 class Supervisor {
  public:
   static constexpr auto kStopWithin = std::chrono::seconds(5);
   static constexpr auto kTick = std::chrono::milliseconds(50);
 
-  // From here on SIGTERM, SIGINT and SIGCHLD are blocked and read by run().
+  // From here on SIGTERM, SIGINT, SIGHUP and SIGCHLD are blocked and read by run().
   explicit Supervisor(std::string program = Child::kThisProgram);
   ~Supervisor();  // kills and awaits what is left
   Supervisor(const Supervisor&) = delete;
@@ -38,6 +40,13 @@ class Supervisor {
   std::function<void(std::string_view child, std::string_view words)> on_marker;
   // Each kTick and after each event.
   std::function<void()> on_tick;
+
+  // How long what stops may take to end its work.
+  void set_drain(std::chrono::seconds drain) { drain_ = drain; }
+  // Of the child that runs under this name now; -1: none.
+  pid_t pid(std::string_view name) const;
+  // For a child that lives and does nothing any more: it dies, and is started again.
+  void kill(std::string_view name);
 
   // From now on everything that dies is started again.
   void up() { up_ = true; }
@@ -60,6 +69,7 @@ class Supervisor {
 
   void wait_for_events();
   void take_signals();
+  void hurry();
   void stop_rest();
   void relay(Kept& kept);
   void reap(Kept& kept);
@@ -70,7 +80,9 @@ class Supervisor {
   int signals_ = -1;  // signalfd
   std::list<Kept> kept_;
   bool up_ = false;
+  std::chrono::seconds drain_{0};
   std::optional<Clock::time_point> stopping_;  // when SIGKILL is due
+  int signalled_ = 0;
   bool rest_told_ = false;
   int status_ = 0;
 };

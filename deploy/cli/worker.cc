@@ -1,16 +1,18 @@
-#include <signal.h>
-
+#include <chrono>
 #include <cstdio>
 #include <future>
 #include <map>
 #include <memory>
+#include <thread>
 
 #include "deploy/cli/commands.h"
 #include "deploy/cli/loaded_model.h"
 #include "deploy/cli/numbers.h"
 #include "deploy/cli/options.h"
 #include "deploy/cli/output.h"
+#include "deploy/cli/status_port.h"
 #include "protocol/asio_runtime.h"
+#include "protocol/client.h"
 #include "worker/worker_node.h"
 
 namespace headrace::cli {
@@ -24,7 +26,12 @@ struct WorkerCommand {
   std::string role = "both";
   std::string join;
   std::string kv = "127.0.0.1:0";
+  std::string kv_advertise;  // empty: as it listens
+  bool prefix_cache = true;
+  int drain_timeout = kDrainSeconds;
   std::string name;
+  std::string metrics = kWorkerMetrics;
+  int load_delay_ms = 0;  // tests: what a larger model would take
   EngineOptions engine;
   bool insecure_mesh = false;
   bool supervised = false;
@@ -37,11 +44,20 @@ const std::map<std::string, Role> kRoles{
 // What ends the process: a signal (ok), a refusal of the coordinator, a port in use.
 using End = std::promise<Status>;
 
-worker::MeshEvents report(const WorkerCommand& command, const LoadedModel& model, Status& last,
+// Whether a coordinator answers clients there: the usual mistake of who joins in vain.
+bool is_client_port(const Endpoint& at) {
+  constexpr Duration kWithin = 500ms;
+  const auto client = client::Client::connect(at, kWithin);
+  return client && (*client)->hello("worker", kWithin);
+}
+
+worker::MeshEvents report(const WorkerCommand& command, const LoadedModel& model,
+                          WorkerStatusPort& eyes, Status& last,
                           const std::function<void(Status)>& end) {
   worker::MeshEvents events;
-  events.joined = [&command, &model, &last](WorkerId id) {
+  events.joined = [&command, &model, &eyes, &last](WorkerId id) {
     last = {};
+    eyes.joined();
     if (command.supervised) return mark("joined");
     if (command.json) {
       print_json({{"event", "joined"},
@@ -56,17 +72,24 @@ worker::MeshEvents report(const WorkerCommand& command, const LoadedModel& model
         " with " + model.card().name + " on " + model.device + ", " +
         std::to_string(model.engine->blocks()) + " KV blocks");
   };
-  events.lost = [&command, &last](Status why) {
+  events.lost = [&command, &eyes, &last](Status why) {
+    eyes.lost(why.message);
     // Said once, not at each try; a supervisor says itself that the coordinator died.
     if (command.supervised || why == last) return;
     last = why;
+    if (is_client_port(*parse_endpoint(command.join))) {
+      return say(command.join +
+                 " is a coordinator's port for clients; --join takes the one of its "
+                 "mesh, by default the next; trying again");
+    }
     say("no coordinator at " + command.join + ": " + why.message + "; trying again");
   };
   events.rejected = end;
   return events;
 }
 
-int serve_until_end(const WorkerCommand& command, const LoadedModel& model) {
+int serve_until_end(const WorkerCommand& command, const LoadedModel& model,
+                    WorkerStatusPort& eyes) {
   AsioRuntime runtime(1);
   AsioNetwork network(runtime);
   OsRandom random;
@@ -75,16 +98,33 @@ int serve_until_end(const WorkerCommand& command, const LoadedModel& model) {
   const auto end = [&ended, over = std::make_shared<bool>(false)](Status why) {
     if (!std::exchange(*over, true)) ended.set_value(std::move(why));
   };
-  runtime.on_signals(strand, {SIGTERM, SIGINT}, [end](int) { end({}); });
   worker::WorkerOptions options = model.worker_options(kRoles.at(command.role), command.name);
   options.kv = *parse_endpoint(command.kv);
+  options.metrics = eyes.endpoint();
+  options.probes = eyes.probes();
+  if (!command.kv_advertise.empty()) options.kv_advertise = *parse_endpoint(command.kv_advertise);
+  options.prefix_cache = command.prefix_cache;
+  options.drain = std::chrono::seconds(command.drain_timeout);
   Status last, why;
   {
-    worker::WorkerNode node(strand, network, random, *model.engine, options, model.tokenizer,
-                            *parse_endpoint(command.join), report(command, model, last, end));
-    node.start([end](Status started) {
+    const auto node = std::make_shared<worker::WorkerNode>(
+        strand, network, random, *model.engine, options, model.tokenizer,
+        *parse_endpoint(command.join), report(command, model, eyes, last, end));
+    node->start([end](Status started) {
       if (!started.ok()) end(std::move(started));
     });
+    // First what runs may end, at a second signal nothing is waited for.
+    runtime.on_signals(strand, ending_signals(),
+                       [weak = std::weak_ptr(node), &command, &eyes, end, grace = options.drain,
+                        asked = std::make_shared<bool>(false)](int) {
+                         const auto alive = weak.lock();
+                         if (!alive || std::exchange(*asked, true)) return end({});
+                         eyes.draining();
+                         if (!command.supervised)
+                           say("leaving: no new work, what runs gets " +
+                               std::to_string(command.drain_timeout) + " s");
+                         alive->drain(grace, [end] { end({}); });
+                       });
     why = ended.get_future().get();
   }
   runtime.stop();  // while what its last tasks refer to is still there
@@ -96,9 +136,22 @@ int work(WorkerCommand command) {
   const Status open =
       check_exposure(*parse_endpoint(command.kv), "the KV channel", command.insecure_mesh);
   if (!open.ok()) return fail(open);
-  auto model = load_model(command.model, command.engine, kContexts, command.supervised);
+  if (command.metrics != kNoMetrics) {
+    const Status shown = check_exposure(*parse_endpoint(command.metrics), "the metrics port",
+                                        command.insecure_mesh);
+    if (!shown.ok()) return fail(shown);
+  }
+  if (!command.kv_advertise.empty() && command.role == "prefill")
+    return fail_usage("--kv-advertise is for workers that take KV, not for --role prefill");
+  // Open before the model is loaded: whoever looks sees that it lives and how far it is.
+  const auto eyes = WorkerStatusPort::open(command.metrics, command.role);
+  if (!eyes) return fail(eyes.error());
+  std::this_thread::sleep_for(std::chrono::milliseconds(command.load_delay_ms));
+  auto model = load_model(command.model, command.engine, kContexts, command.supervised,
+                          [&eyes](double share) { (*eyes)->loading(share); });
   if (!model) return fail(model.error());
-  return serve_until_end(command, *model);
+  (*eyes)->loaded(model->card(), model->engine->blocks());
+  return serve_until_end(command, *model, **eyes);
 }
 
 }  // namespace
@@ -121,6 +174,28 @@ void add_worker(CLI::App& program, Action& action) {
   command->add_option("--kv", options->kv, "HOST:PORT where this worker takes KV; port 0: any")
       ->check(endpoint())
       ->capture_default_str();
+  command
+      ->add_option("--kv-advertise", options->kv_advertise,
+                   "HOST:PORT where other workers reach --kv, if not there (NAT, proxy)")
+      ->check(endpoint());
+  command
+      ->add_option("--prefix-cache", options->prefix_cache,
+                   "Keep the KV of prompts for later ones that begin alike: on or off")
+      ->transform(on_off())
+      ->default_str("on");
+  command
+      ->add_option("--drain-timeout", options->drain_timeout,
+                   "Seconds that running sequences get after SIGTERM")
+      ->check(whole(0, kDrainSecondsMax))
+      ->capture_default_str();
+  command
+      ->add_option("--metrics", options->metrics,
+                   "HOST:PORT for metrics and health, or none; port 0: any")
+      ->check(metrics_address())
+      ->capture_default_str();
+  command->add_option("--test-load-delay-ms", options->load_delay_ms)
+      ->check(whole(0, 600'000))
+      ->group("");
   command->add_option("--name", options->name, "Name for people; default: the role");
   command->add_flag("--insecure-mesh", options->insecure_mesh,
                     "Allow other than loopback addresses although nothing is encrypted yet");

@@ -53,7 +53,7 @@ TEST_CASE("the ceiling is the limit over the bytes of a token") {
 
 TEST_CASE("text streams as it comes, figures go to stderr") {
   Capture out(STDOUT_FILENO), err(STDERR_FILENO);
-  AnswerPrinter printer(false);
+  AnswerPrinter printer(false, {1, 2});
   printer.on(Chunk{0, {1, 2}, "Hel"});
   printer.on(Chunk{2, {3}, ""});
   Ended end = ended(Finish::kLength, 0.5, 1);
@@ -65,7 +65,7 @@ TEST_CASE("text streams as it comes, figures go to stderr") {
 
 TEST_CASE("JSON is one object at the end") {
   Capture out(STDOUT_FILENO);
-  AnswerPrinter printer(true);
+  AnswerPrinter printer(true, {1, 2});
   printer.on(Chunk{0, {7}, "x"});
   Ended end = ended(Finish::kStop, 0.5, 1);
   end.kv = Digest{1, 2};
@@ -83,7 +83,7 @@ TEST_CASE("JSON is one object at the end") {
 
 TEST_CASE("an answer cut short says why, on both ways out") {
   Capture out(STDOUT_FILENO), err(STDERR_FILENO);
-  AnswerPrinter printer(true);
+  AnswerPrinter printer(true, {1, 2});
   printer.on(Chunk{0, {7}, "x"});
   Ended end = ended(Finish::kError, 0, 1);
   end.status = error(Errc::kDisconnected, "the worker is gone");
@@ -96,7 +96,7 @@ TEST_CASE("an answer cut short says why, on both ways out") {
 
 TEST_CASE("a refusal is no object") {
   Capture out(STDOUT_FILENO), err(STDERR_FILENO);
-  AnswerPrinter printer(true);
+  AnswerPrinter printer(true, {1, 2});
   Ended end = ended(Finish::kError, 0, 0);
   end.status = error(Errc::kInvalid, "no");
   CHECK(printer.finish(end, {}, {}, false) == kExitFailed);
