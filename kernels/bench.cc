@@ -87,14 +87,14 @@ class Bench {
     report.limits = measure_cpu_limits(o_.path, o_.threads, o_.seconds * limits, o_.working_set,
                                        [&](double p) { progress_(p * limits); });
     limits_ = &report.limits;
-    // Eleven operations for each number of rows.
-    each_ = o_.seconds * (1 - limits) / (11.0 * static_cast<double>(o_.rows.size()));
-    step_ = (1 - limits) / (11.0 * static_cast<double>(o_.rows.size()));
+    // Thirteen operations for each number of rows.
+    each_ = o_.seconds * (1 - limits) / (13.0 * static_cast<double>(o_.rows.size()));
+    step_ = (1 - limits) / (13.0 * static_cast<double>(o_.rows.size()));
     done_ = limits;
     products();
     for (int32_t rows : o_.rows) small(rows);
     attention();
-    for (int32_t rows : o_.rows) sample(rows);
+    for (int32_t rows : o_.rows) choice(rows);
     progress_(1);
     report.rows = std::move(rows_);
     return report;
@@ -223,12 +223,31 @@ class Bench {
     }
   }
 
-  void sample(int32_t rows) {
+  // What comes after the logits. The edits change nothing, so that repeating them does not.
+  void choice(int32_t rows) {
+    const int32_t vocab = o_.shape.vocab, edits = std::min(vocab, 1000), top = std::min(vocab, 20);
+    const auto n = static_cast<size_t>(rows);
+    std::vector<LogitEdit> edit;
+    std::vector<int32_t> begins{0};
+    for (int32_t r = 0; r < rows; ++r) {
+      for (int32_t i = 0; i < edits; ++i) edit.push_back({i * (vocab / edits), 1, 0});
+      begins.push_back(static_cast<int32_t>(edit.size()));
+    }
+    measure(std::to_string(edits) + " edits", rows, 0, false, [&](int) {
+      return AdjustLogits{y_.as<float>(), edit.data(), begins.data(), rows, vocab, vocab};
+    });
+    const std::vector<int32_t> chosen(n, 1), counts(n, top);
+    std::vector<int32_t> top_ids(n * static_cast<size_t>(top));
+    std::vector<float> logprob(n), top_logprobs(top_ids.size());
+    const std::string of = " of " + std::to_string(vocab);
+    measure(std::to_string(top) + of, rows, 0, false, [&](int) {
+      return LogProbs{y_.as<float>(), chosen.data(),  counts.data(),      rows, vocab, vocab, top,
+                      logprob.data(), top_ids.data(), top_logprobs.data()};
+    });
     std::vector<SampleRow> params(static_cast<size_t>(rows), SampleRow{0, 0, 1, 0, 1, 0});
     std::vector<int32_t> ids(static_cast<size_t>(rows));
-    measure("greedy of " + std::to_string(o_.shape.vocab), rows, 0, false, [&](int) {
-      return Sample{y_.as<float>(), params.data(),  rows,
-                    o_.shape.vocab, o_.shape.vocab, ids.data()};
+    measure("greedy" + of, rows, 0, false, [&](int) {
+      return Sample{y_.as<float>(), params.data(), rows, vocab, vocab, ids.data()};
     });
   }
 

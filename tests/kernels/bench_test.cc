@@ -43,7 +43,7 @@ TEST_CASE("every operation is measured, for every number of rows, on every path"
     }
     CHECK(seen["matmul"] == 10);  // qkv, out, gate_up, down, head
     for (const char* op : {"embed", "rms_norm", "quantize_rows", "rope_append_kv", "attention",
-                           "swiglu", "sample"}) {
+                           "swiglu", "adjust_logits", "log_probs", "sample"}) {
       CAPTURE(op);
       CHECK(seen[op] == 2);
     }
