@@ -63,8 +63,8 @@ class Outcome:
         return lines[0][len("headrace: "):]
 
 
-def headrace(*words, text=None, timeout=HANG):
-    done = subprocess.run([str(BINARY), *words], capture_output=True, env=ENVIRONMENT,
+def headrace(*words, text=None, timeout=HANG, prefix=()):
+    done = subprocess.run([*prefix, str(BINARY), *words], capture_output=True, env=ENVIRONMENT,
                           input=None if text is None else text.encode(), timeout=timeout,
                           stdin=subprocess.DEVNULL if text is None else None)
     return Outcome(done.returncode, done.stdout.decode(), done.stderr.decode())
@@ -86,11 +86,11 @@ def free_ports():
 
 
 class Process:
-    """The binary in the background; stderr is collected."""
+    """The binary in the background, through the command `prefix`; stderr is collected."""
 
-    def __init__(self, *words):
+    def __init__(self, *words, prefix=()):
         self.begun = time.monotonic()
-        self.process = subprocess.Popen([str(BINARY), *words], stdin=subprocess.DEVNULL,
+        self.process = subprocess.Popen([*prefix, str(BINARY), *words], stdin=subprocess.DEVNULL,
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                         env=ENVIRONMENT, text=True)
         self.out, self.err = [], []
@@ -129,6 +129,8 @@ class Process:
 class Cluster:
     """`headrace serve` until ready; a context manager that stops it."""
 
+    prefix = ()  # of the commands that ask it
+
     def __init__(self, path, *options, prefill=1, decode=1):
         self.port = free_ports()
         self.address = f"127.0.0.1:{self.port}"
@@ -148,7 +150,8 @@ class Cluster:
         self.supervisor.end()
 
     def status(self):
-        answer = headrace("status", "--connect", self.address, "--json")
+        answer = headrace("status", "--connect", self.address, "--json",
+                          prefix=self.prefix)
         return answer.json() if answer.status == 0 else {"ready": False, "workers": []}
 
     def wait_ready(self, workers=None):
@@ -175,7 +178,7 @@ class Cluster:
         raise AssertionError(f"something is still held: {json.dumps(s)}")
 
     def run(self, *words, text=None):
-        return headrace("run", "--connect", self.address, *words, text=text)
+        return headrace("run", "--connect", self.address, *words, text=text, prefix=self.prefix)
 
     def children(self):
         """Process ids by name: coordinator, prefill-0, ..."""
