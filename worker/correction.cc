@@ -30,6 +30,17 @@ Duration CorrectionLearner::token_time(uint32_t tokens) const {
   return predict_prefill(model_, tokens, 0) / tokens;
 }
 
+Duration CorrectionLearner::predict(const StepShape& shape) const {
+  Duration all{0};
+  if (shape.prefill_tokens > 0) {
+    all += predict_prefill(model_, shape.prefill_tokens, shape.prefill_after);
+  }
+  if (shape.decode_rows > 0) {
+    all += predict_decode_step(model_, shape.decode_rows, shape.context_tokens);
+  }
+  return all;
+}
+
 void CorrectionLearner::learn(const StepShape& shape, double seconds) {
   TimeModel plain = model_;
   plain.correction = {};

@@ -20,6 +20,8 @@ class CorrectionLearner {
  public:
   explicit CorrectionLearner(TimeModel model) : model_(std::move(model)) {}
   void learn(const StepShape& shape, double seconds);
+  // Of a step, as corrected so far; zero where nothing was measured.
+  Duration predict(const StepShape& shape) const;
   const Correction& value() const { return model_.correction; }
   // The most prompt tokens, a power of two's part of `most` and at least kPacedMin, whose step is
   // predicted to end within kStepTarget: a slow machine takes smaller steps, so that decoding rows,

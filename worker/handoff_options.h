@@ -17,6 +17,8 @@ struct HandoffOptions {
   Duration silence = 1500ms;       // without a frame of the peer: it is taken for dead
   Duration progress = 30s;         // D: without a byte of KV, though the peer lives
   Duration verdict = 2s;           // P: from commit to verdict
+  Duration stall = 5s;             // P: with KV to send and the link taking none
+  Duration whole = 30s;            // P: from the last block computed to the commit
   size_t window_bytes = 4u << 20;  // P: queued in the link before it waits for the peer to read
   size_t slice_bytes = kSliceBytesMax;
   uint32_t connections_max = 128;  // D: open at a time, twice the transfers

@@ -52,17 +52,19 @@ HandoffReceiver::~HandoffReceiver() {
 }
 
 void HandoffReceiver::expect(ReceiveGrant grant) {
-  CHECK(grant.blocks.size() >= blocks_of(grant) && !expected_.count(grant.transfer));
+  CHECK(grant.first_block + grant.blocks.size() >= blocks_of(grant));
+  CHECK(grant.first_block < blocks_of(grant) && !expected_.count(grant.transfer));
   const TransferId transfer = grant.transfer;
   expected_.emplace(transfer, Expected{std::move(grant), nullptr});
 }
 
-void HandoffReceiver::forget(TransferId transfer) {
+bool HandoffReceiver::forget(TransferId transfer) {
   const auto it = expected_.find(transfer);
-  if (it == expected_.end()) return;
+  if (it == expected_.end()) return true;
   const ChannelPtr channel = it->second.channel;
   expected_.erase(it);
   if (channel) drop(channel);
+  return true;
 }
 
 void HandoffReceiver::sweep() {
@@ -123,7 +125,7 @@ void HandoffReceiver::on_frame(const ChannelPtr& channel, const Bytes& bytes) {
   const ReceiveGrant& grant = it->second.grant;
   Status status;
   if (const auto* slice = std::get_if<handoff::Slice>(&*frame)) {
-    channel->progress = channel->heard;
+    note_progress(*channel);
     status = on(*channel, grant, *slice);
   } else if (const auto* chunk = std::get_if<handoff::ChunkEnd>(&*frame)) {
     status = on(*channel, grant, *chunk);
@@ -135,11 +137,21 @@ void HandoffReceiver::on_frame(const ChannelPtr& channel, const Bytes& bytes) {
   if (!status.ok()) end(channel, std::move(status));
 }
 
+// Before a slice is taken.
+void HandoffReceiver::note_progress(Channel& channel) {
+  const bool chunk_begins = channel.block == channel.chunk_first && channel.offset == 0;
+  if (channel.times.bytes == 0) channel.times.first = channel.heard;
+  if (!chunk_begins) channel.times.on_wire += channel.heard - channel.progress;
+  channel.progress = channel.heard;
+}
+
 void HandoffReceiver::on_hello(const ChannelPtr& channel, const handoff::Hello& hello) {
   Status status = check_hello(hello);
   if (!status.ok()) return refuse(channel, std::move(status));
-  expected_.at(hello.transfer).channel = channel;
+  Expected& expected = expected_.at(hello.transfer);
+  expected.channel = channel;
   channel->transfer = hello.transfer;
+  channel->block = channel->chunk_first = expected.grant.first_block;
   channel->progress = strand_->now();
   send(*channel, handoff::HelloAck{});
   host_.began(hello.transfer);
@@ -160,6 +172,9 @@ Status HandoffReceiver::check_hello(const handoff::Hello& hello) const {
   if (hello.tokens != grant.tokens) {
     return wrong("hello announces tokens: " + versus(hello.tokens, grant.tokens));
   }
+  if (hello.first != grant.first_block) {
+    return wrong("hello announces the first block: " + versus(hello.first, grant.first_block));
+  }
   if (it->second.channel) return error(Errc::kStale, "this transfer has its channel already");
   return {};
 }
@@ -175,7 +190,7 @@ Status HandoffReceiver::on(Channel& channel, const ReceiveGrant& grant,
   if (slice.bytes.size() > layout_.block_bytes - channel.offset) {
     return wrong("a slice passes the end of its block");
   }
-  const BlockRef target = grant.blocks[channel.block];
+  const BlockRef target = grant.blocks[channel.block - grant.first_block];
   if (slice.generation != target.generation) {
     return error(Errc::kStale,
                  "generation " + versus(raw(slice.generation), raw(target.generation)));
@@ -186,6 +201,7 @@ Status HandoffReceiver::on(Channel& channel, const ReceiveGrant& grant,
   channel.crc = crc32c(slice.bytes, channel.crc);
   channel.offset += static_cast<uint32_t>(slice.bytes.size());
   bytes_received_ += slice.bytes.size();
+  channel.times.bytes += slice.bytes.size();
   if (channel.offset == layout_.block_bytes) {
     channel.offset = 0;
     ++channel.block;
@@ -207,7 +223,7 @@ Status HandoffReceiver::on(Channel& channel, const ReceiveGrant& grant,
   if (end.crc != channel.crc) {
     return wrong("CRC of chunk " + std::to_string(end.chunk) + " is wrong");
   }
-  CHECK(channel.block <= grant.blocks.size());
+  CHECK(channel.block - grant.first_block <= grant.blocks.size());
   channel.digest.add(channel.chunk, channel.crc);
   channel.crc = 0;
   channel.chunk_first = channel.block;
@@ -250,12 +266,14 @@ void HandoffReceiver::end(const ChannelPtr& channel, Status status) {
     return drop(channel);
   }
   const TransferId transfer = channel->transfer;
+  const ReceiveTimes times = channel->times;
   send(*channel, handoff::Verdict{status});
   expected_.erase(transfer);
   drop(channel);
   if (!status.ok()) {
     ++rejected_;
   }
+  if (host_.times) host_.times(transfer, times);
   host_.ended(transfer, std::move(status));
 }
 

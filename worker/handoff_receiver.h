@@ -18,8 +18,16 @@ struct ReceiveGrant {
   Attempt attempt{};
   Incarnation decode;  // this process
   HandoffKey key;
-  uint32_t tokens = 0;           // whose KV must come
-  std::vector<BlockRef> blocks;  // at least blocks_for(tokens)
+  uint32_t tokens = 0;           // whose KV is wanted
+  std::vector<BlockRef> blocks;  // from first_block on: at least those of `tokens`
+  uint32_t first_block = 0;      // the blocks before it are here already
+};
+
+// How a hand-off went, seen from D.
+struct ReceiveTimes {
+  uint64_t bytes = 0;  // of KV
+  Instant first{};     // when the first came; meaningless without bytes
+  Duration on_wire{};  // inside chunks
 };
 
 // D's half of all hand-offs: listens, admits a sender by its hello, copies slices into granted
@@ -37,6 +45,7 @@ class HandoffReceiver {
     std::function<std::span<std::byte>(BlockRef)> memory;
     std::function<void(TransferId)> began;          // a sender was admitted
     std::function<void(TransferId, Status)> ended;  // ok: verified. Already forgotten here
+    std::function<void(TransferId, const ReceiveTimes&)> times{};  // just before `ended`; or none
   };
   struct Layout {
     Digest digest;
@@ -53,8 +62,10 @@ class HandoffReceiver {
 
   Endpoint endpoint() const { return listener_->endpoint(); }
   void expect(ReceiveGrant grant);
-  // Closes the channel, if there is one; `ended` does not follow. Unknown: nothing happens.
-  void forget(TransferId transfer);
+  // Closes the channel, if there is one; `ended` does not follow. Unknown: nothing happens. True:
+  // nothing writes for it any more. Always so here, since the only writer are our own callbacks;
+  // a transport that writes by itself may have to say no (quarantine.h).
+  bool forget(TransferId transfer);
   // Deadlines and signs of life; the owner calls it each 100 ms.
   void sweep();
 
@@ -74,6 +85,7 @@ class HandoffReceiver {
     uint32_t block = 0;        // next to be written
     uint32_t offset = 0;       // in it
     uint32_t crc = 0;          // of the chunk so far
+    ReceiveTimes times;
     ChunkDigest digest;
   };
   struct Expected {
@@ -87,6 +99,7 @@ class HandoffReceiver {
   void on_accept(std::unique_ptr<Link> link);
   void on_frame(const ChannelPtr& channel, const Bytes& bytes);
   void on_hello(const ChannelPtr& channel, const handoff::Hello& hello);
+  void note_progress(Channel& channel);
   Status check_hello(const handoff::Hello& hello) const;
   Status on(Channel& channel, const ReceiveGrant& grant, const handoff::Slice& slice);
   Status on(Channel& channel, const ReceiveGrant& grant, const handoff::ChunkEnd& end);

@@ -19,7 +19,8 @@ HandoffSender::HandoffSender(std::shared_ptr<Strand> strand, Network& network,
       done_(std::move(done)),
       self_(std::make_shared<HandoffSender*>(this)) {
   CHECK(options_.slice_bytes > 0 && options_.slice_bytes <= kSliceBytesMax);
-  state_since_ = strand_->now();
+  pushed_ = job_.grant.first_block;
+  made_ = state_since_ = strand_->now();
   network_.dial(job_.grant.endpoint, options_.dial, {.frame_bytes_max = kHandoffFrameMax}, strand_,
                 [weak = std::weak_ptr(self_)](Result<std::unique_ptr<Link>> link) {
                   if (auto self = weak.lock()) (*self)->on_dialled(std::move(link));
@@ -32,7 +33,7 @@ HandoffSender::~HandoffSender() {
 }
 
 void HandoffSender::push(std::vector<BlockId> run) {
-  CHECK(!finished_ && pushed_ + run.size() <= job_.grant.blocks.size());
+  CHECK(!finished_ && pushed_ + run.size() <= job_.grant.first_block + job_.grant.blocks.size());
   if (run.empty()) return;
   const uint32_t first = pushed_;
   pushed_ += static_cast<uint32_t>(run.size());
@@ -42,6 +43,7 @@ void HandoffSender::push(std::vector<BlockId> run) {
 
 void HandoffSender::finish() {
   finished_ = true;
+  finished_at_ = strand_->now();
   pump();
 }
 
@@ -62,6 +64,13 @@ void HandoffSender::sweep() {
       }
       break;
     case State::kStreaming:
+      watch_wire();
+      if (now - moved_ >= options_.stall) {
+        return end(failure(Errc::kDeadline, "the decode worker takes no bytes"));
+      }
+      if (finished_ && now - std::max(finished_at_, state_since_) >= options_.whole) {
+        return end(failure(Errc::kDeadline, "not all KV could be sent in time"));
+      }
       break;
   }
   if (now - heard_ >= options_.silence) {
@@ -93,6 +102,7 @@ void HandoffSender::on_dialled(Result<std::unique_ptr<Link>> link) {
   hello.decode = job_.grant.decode;
   hello.layout = job_.layout;
   hello.tokens = job_.tokens;
+  hello.first = job_.grant.first_block;
   hello.mac = hello_mac(hello, job_.grant.key);
   state_ = State::kHello;
   state_since_ = heard_ = strand_->now();
@@ -118,18 +128,18 @@ void HandoffSender::on_frame(const Bytes& bytes) {
     return end(failure(Errc::kInvalid, "a frame that does not belong here"));
   }
   state_ = State::kStreaming;
-  state_since_ = heard_;
+  state_since_ = moved_ = heard_;
   pump();
 }
 
 void HandoffSender::pump() {
   while (state_ == State::kStreaming && link_->unsent() < options_.window_bytes) {
     if (runs_.empty()) {
-      if (!finished_) return;
+      if (!finished_) return watch_wire();
       send(handoff::Commit{chunk_, job_.tokens, digest_.value()});
       state_ = State::kCommitted;
       state_since_ = strand_->now();
-      return;
+      return watch_wire();
     }
     Run& run = runs_.front();
     if (run.block < run.blocks.size()) {
@@ -139,15 +149,29 @@ void HandoffSender::pump() {
       runs_.pop_front();
     }
   }
+  watch_wire();
+}
+
+// Keeps the times: whether something is on its way, and whether it moves.
+void HandoffSender::watch_wire() {
+  const Instant now = strand_->now();
+  const size_t unsent = link_ && state_ == State::kStreaming ? link_->unsent() : 0;
+  const bool waits = state_ == State::kStreaming && (unsent > 0 || !runs_.empty());
+  if (!waits || unsent < unsent_) moved_ = now;
+  unsent_ = unsent;
+  if (std::exchange(busy_, waits || state_ == State::kCommitted)) on_wire_ += now - busy_since_;
+  busy_since_ = now;
 }
 
 void HandoffSender::send_slice(Run& run) {
   const auto block = memory_(run.blocks[run.block]);
   const size_t n = std::min(options_.slice_bytes, block.size() - run.offset);
   const auto bytes = block.subspan(run.offset, n);
+  if (bytes_sent_ == 0) waited_ = strand_->now() - made_;
+  moved_ = strand_->now();
   const auto index = static_cast<uint32_t>(run.first + run.block);
-  send(handoff::Slice{chunk_, index, job_.grant.blocks[index].generation,
-                      static_cast<uint32_t>(run.offset), bytes});
+  const BlockRef target = job_.grant.blocks[index - job_.grant.first_block];
+  send(handoff::Slice{chunk_, index, target.generation, static_cast<uint32_t>(run.offset), bytes});
   run.crc = crc32c(bytes, run.crc);
   bytes_sent_ += n;
   run.offset += n;
@@ -170,6 +194,7 @@ void HandoffSender::send(const handoff::Frame& frame) {
 
 void HandoffSender::end(Status status) {
   if (state_ == State::kEnded) return;
+  watch_wire();
   state_ = State::kEnded;
   runs_.clear();
   if (link_) link_->close();

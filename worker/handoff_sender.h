@@ -14,7 +14,8 @@
 
 namespace headrace::worker {
 
-// Everything that one hand-off needs to know of its goal.
+// Everything that one hand-off needs to know of its goal. Blocks before grant.first_block are D's
+// already and are not sent.
 struct SendJob {
   TransferId transfer;
   Attempt attempt{};
@@ -40,13 +41,18 @@ class HandoffSender {
   ~HandoffSender();
   HandoffSender(const HandoffSender&) = delete;
 
-  // The next blocks of the sequence are complete and stay so until the end: one chunk.
+  // The next blocks of the sequence, from grant.first_block on, are complete and stay so until the
+  // end: one chunk.
   void push(std::vector<BlockId> run);
   // All blocks were pushed.
   void finish();
   // Deadlines and signs of life; the owner calls it each 100 ms.
   void sweep();
   uint64_t bytes_sent() const { return bytes_sent_; }
+  // From the construction to the first byte of KV; zero before it.
+  Duration waited() const { return waited_; }
+  // While KV was on its way into the link, or all was sent and the verdict was out.
+  Duration on_wire() const { return on_wire_; }
   bool committed() const { return state_ == State::kCommitted; }  // all sent, no verdict yet
 
  private:
@@ -65,6 +71,7 @@ class HandoffSender {
   void send_slice(Run& run);
   void send_chunk_end(const Run& run);
   void send(const handoff::Frame& frame);
+  void watch_wire();
   void end(Status status);
   Status failure(Errc code, const std::string& what) const;
 
@@ -78,11 +85,19 @@ class HandoffSender {
   std::unique_ptr<Link> link_;
   State state_ = State::kDialing;
   std::deque<Run> runs_;
-  uint32_t pushed_ = 0;  // blocks
+  uint32_t pushed_ = 0;  // index of the block to be pushed next
   bool finished_ = false;
   uint32_t chunk_ = 0;
   ChunkDigest digest_;
   uint64_t bytes_sent_ = 0;
+  size_t unsent_ = 0;  // in the link, when last looked at
+  bool busy_ = false;  // on_wire_ grows
+  Instant made_{};
+  Instant busy_since_{};
+  Instant moved_{};  // bytes went, or there was nothing to send
+  Instant finished_at_{};
+  Duration waited_{};
+  Duration on_wire_{};
   Instant state_since_{};
   Instant heard_{};
   Instant spoke_{};

@@ -72,6 +72,7 @@ Bytes hello_body(const handoff::Hello& h) {
   w.put(h.decode);
   w.put(h.layout);
   w.put(h.tokens);
+  w.put(h.first);
   return w.take();
 }
 
@@ -136,6 +137,7 @@ Result<handoff::Frame> read_hello(Reader& r) {
   h.decode = r.get<Incarnation>();
   h.layout = r.get<Digest>();
   h.tokens = r.get<uint32_t>();
+  h.first = r.get<uint32_t>();
   h.mac = r.get<Mac>();
   if (!r.finished()) return malformed("hello has a wrong length");
   return handoff::Frame(h);

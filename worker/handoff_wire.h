@@ -23,7 +23,7 @@ namespace headrace::worker {
 // a slice lies inside one block. So each byte of the hand-off has exactly one place in the stream.
 
 constexpr uint32_t kHandoffMagic = 0x4B565248;  // "HRVK"
-constexpr uint32_t kHandoffVersion = 1;
+constexpr uint32_t kHandoffVersion = 2;
 constexpr size_t kSliceBytesMax = size_t{1} << 20;
 // The longest frame: a slice and its header. Set as the links' limit.
 constexpr size_t kHandoffFrameMax = kSliceBytesMax + 64;
@@ -40,7 +40,8 @@ struct Hello {
   Incarnation prefill;
   Incarnation decode;   // as the grant named it
   Digest layout;        // layout_digest of P's model card
-  uint32_t tokens = 0;  // whose KV will come
+  uint32_t tokens = 0;  // whose KV D will have
+  uint32_t first = 0;   // block that will come first: D has those before it
   Mac mac{};            // HMAC-SHA256 of all the above under the grant's one-time key
   bool operator==(const Hello&) const = default;
 };
@@ -52,7 +53,7 @@ struct HelloAck {  // D -> P: go on
 // `bytes` of block `block` of the sequence, from `offset` on. Decoded, it points into the frame.
 struct Slice {
   uint32_t chunk = 0;       // index of the chunk that this belongs to
-  uint32_t block = 0;       // index in the sequence (and in the grant)
+  uint32_t block = 0;       // index in the sequence
   Generation generation{};  // of D's block, as granted
   uint32_t offset = 0;      // inside the block
   std::span<const std::byte> bytes;

@@ -64,18 +64,22 @@ class Planner {
   }
 
   // One spare block for the sequence, by preemption if need be; false when it was itself the
-  // youngest and had to go.
+  // youngest and had to go, or has to ask the next plan.
   bool find_spare(uint32_t wanted_by) {
     while (spare_ == 0) {
+      plan_.kv_short = true;
       // Those with a row in this plan are older than `wanted_by`, hence never the victim.
       const auto victim =
           std::find_if(oldest_first_.rbegin(), oldest_first_.rend(),
                        [&](uint32_t i) { return !preempted_[i] && in_.running[i].samples; });
       CHECK(victim != oldest_first_.rend());
       const PlanSequence& s = in_.running[*victim];
+      // What the others shared among themselves is free too, but is not counted here.
+      if (*victim == wanted_by && shared_preempted_) return false;
       preempted_[*victim] = true;
       plan_.preempt.push_back(*victim);
-      spare_ += s.blocks + outstanding(s, in_.limits.block_tokens);
+      shared_preempted_ = shared_preempted_ || s.shared > 0;
+      spare_ += s.blocks - s.shared + outstanding(s, in_.limits.block_tokens);
       if (*victim == wanted_by) return false;
     }
     --spare_;
@@ -103,10 +107,14 @@ class Planner {
   // False: it does not fit, and nothing overtakes it.
   bool admit(uint32_t index) {
     const PlanSequence& s = in_.waiting[index];
-    CHECK(s.computed == 0 && s.blocks == 0);
-    const uint32_t need = outstanding(s, in_.limits.block_tokens);
+    CHECK(s.blocks == 0 && s.computed == s.hits * in_.limits.block_tokens);
+    const uint32_t need = to_admit(s, in_.limits.block_tokens);
     const size_t running = in_.running.size() + in_.granted_sequences + admitted_;
-    if (prefill_ == 0 || running >= in_.limits.running_max || need > spare_) return false;
+    if (prefill_ == 0 || running >= in_.limits.running_max) return false;
+    if (need > spare_) {
+      plan_.kv_short = true;
+      return false;
+    }
     spare_ -= need;
     ++admitted_;
     chunk(s, true, index);
@@ -117,8 +125,9 @@ class Planner {
     const uint32_t tokens = std::min(s.length - s.computed, prefill_);
     const uint32_t end = s.computed + tokens;
     const uint32_t blocks = blocks_for(end, in_.limits.block_tokens);
-    const uint32_t need = blocks > s.blocks ? blocks - s.blocks : 0;
-    CHECK(need <= outstanding(s, in_.limits.block_tokens));
+    const uint32_t held = s.blocks + s.hits;
+    const uint32_t need = blocks > held ? blocks - held : 0;
+    CHECK(s.blocks + need <= blocks_for(s.promised, in_.limits.block_tokens));
     plan_.parts.push_back({from_waiting, index, tokens, need, s.samples && end == s.length});
     prefill_ -= tokens;
   }
@@ -127,6 +136,7 @@ class Planner {
   uint32_t spare_;
   uint32_t prefill_ = 0;
   size_t admitted_ = 0;
+  bool shared_preempted_ = false;
   std::vector<bool> preempted_;
   std::vector<uint32_t> oldest_first_;
   Plan plan_;
@@ -139,9 +149,13 @@ uint32_t outstanding(const PlanSequence& s, uint32_t block_tokens) {
   return promised > s.blocks ? promised - s.blocks : 0;
 }
 
+uint32_t to_admit(const PlanSequence& s, uint32_t block_tokens) {
+  return outstanding(s, block_tokens) - (s.hits - s.idle_hits);
+}
+
 uint32_t room(const PlanInput& in) {
   uint64_t wanted = 0;
-  for (const auto& s : in.waiting) wanted += outstanding(s, in.limits.block_tokens);
+  for (const auto& s : in.waiting) wanted += to_admit(s, in.limits.block_tokens);
   const uint32_t spare = spare_blocks(in);
   return wanted < spare ? static_cast<uint32_t>(spare - wanted) : 0;
 }

@@ -15,12 +15,15 @@ constexpr uint32_t kGrowthReserve = 256;
 constexpr uint32_t kPrefillMin = 16;
 
 struct PlanSequence {
-  uint32_t length = 0;    // tokens known: prompt and what was generated
-  uint32_t computed = 0;  // of them with KV in blocks; < length
-  uint32_t blocks = 0;    // held
-  uint32_t promised = 0;  // tokens for which blocks are promised; >= length at admission
-  bool samples = true;    // false: a prefill worker's part, ends when all are computed
-  Duration arrived{};     // since any fixed moment
+  uint32_t length = 0;     // tokens known: prompt and what was generated
+  uint32_t computed = 0;   // of them with KV in blocks; waiting: with KV in the prefix cache
+  uint32_t blocks = 0;     // held
+  uint32_t promised = 0;   // tokens for which blocks are promised; >= length at admission
+  bool samples = true;     // false: a prefill worker's part, ends when all are computed
+  Duration arrived{};      // since any fixed moment
+  uint32_t shared = 0;     // of the blocks held by others too: preemption does not free them
+  uint32_t hits = 0;       // waiting: blocks of the prefix cache that hold its first tokens
+  uint32_t idle_hits = 0;  // of them held by nobody: among the free blocks until it is admitted
 };
 
 struct PlanLimits {
@@ -36,18 +39,18 @@ struct PlanLimits {
 
 struct PlanInput {
   std::vector<PlanSequence> running;  // each holds blocks or has been admitted
-  std::vector<PlanSequence> waiting;  // hold none; computed == 0
-  uint32_t free_blocks = 0;
-  uint32_t granted_blocks = 0;     // promised to grants beyond what they hold
-  uint32_t granted_sequences = 0;  // that will run once their KV has come
+  std::vector<PlanSequence> waiting;  // hold none
+  uint32_t free_blocks = 0;           // free or cached
+  uint32_t granted_blocks = 0;        // promised to grants beyond what they hold
+  uint32_t granted_sequences = 0;     // that will run once their KV has come
   PlanLimits limits;
 };
 
 struct PlanPart {
   bool from_waiting = false;  // index into waiting (it is admitted by this), else into running
   uint32_t index = 0;
-  uint32_t tokens = 0;      // to compute, from `computed` on
-  uint32_t new_blocks = 0;  // to take first
+  uint32_t tokens = 0;      // to compute, from `computed` on; 0: all was in the prefix cache
+  uint32_t new_blocks = 0;  // to take first, beside the hits of all that this plan admits
   bool sample = false;      // the part reaches the last known token of a sequence that samples
   bool operator==(const PlanPart&) const = default;
 };
@@ -55,6 +58,7 @@ struct PlanPart {
 struct Plan {
   std::vector<PlanPart> parts;    // decode rows first, then prefill chunks
   std::vector<uint32_t> preempt;  // of running: free its blocks, let it wait and be recomputed
+  bool kv_short = false;          // someone waits, or was preempted, for want of blocks
 };
 
 // Blocks that `tokens` tokens need.
@@ -64,6 +68,9 @@ constexpr uint32_t blocks_for(uint64_t tokens, uint32_t block_tokens) {
 
 // Blocks promised to a sequence and not yet taken.
 uint32_t outstanding(const PlanSequence& s, uint32_t block_tokens);
+// Free blocks that a waiting sequence uses up when it is admitted: what is promised to it less the
+// hits that others hold anyway.
+uint32_t to_admit(const PlanSequence& s, uint32_t block_tokens);
 
 // Blocks that are neither held nor promised to anyone who runs or was granted, less what the
 // waiting will want: what a new grant may use without overtaking them. Never negative.
@@ -72,7 +79,8 @@ uint32_t room(const PlanInput& in);
 // Decode rows first, oldest first; then chunks of prompts, begun or admitted by this, in order of
 // arrival with ageing; admissions while all that is promised fits. A sequence that outgrows its
 // promise takes spare blocks; when there are none the youngest sequence that samples is preempted,
-// so the oldest always advances. Promised blocks are never given to another.
+// so the oldest always advances. Promised blocks are never given to another. What preemption frees
+// is a lower bound where blocks are shared; the next plan sees the rest.
 Plan plan(const PlanInput& in);
 
 }  // namespace headrace::worker

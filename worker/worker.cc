@@ -19,7 +19,11 @@ Worker::Worker(std::shared_ptr<Strand> strand, Network& network, Random& random,
       tokenizer_(std::move(tokenizer)),
       layout_(layout_digest(engine.card())),
       pool_(engine.blocks()),
-      learner_(TimeModel{options_.limits, engine.card().cost, {}}) {
+      cache_(pool_, engine.card().block_tokens),
+      quarantine_(pool_),
+      learner_(TimeModel{options_.limits, engine.card().cost, {}}),
+      meter_(TimeModel{options_.limits, engine.card().cost, {}}, options_.role),
+      probes_(options_.probes ? options_.probes : std::make_shared<Probes>()) {
   CHECK(tokenizer_ != nullptr && engine_.rows_max() > 0 && options_.token_budget > 0);
   options_.running_max = std::min(options_.running_max, engine_.rows_max());
 }
@@ -31,13 +35,17 @@ Status Worker::start(Ref<Uplink> uplink) {
   if (options_.role != Role::kPrefill) {
     HandoffReceiver::Host host;
     host.memory = [this](BlockRef ref) {
-      return pool_.current(ref) ? engine_.block(ref.block) : std::span<std::byte>();
+      const bool ours = pool_.current(ref) && pool_.state(ref) == BlockState::kIncoming;
+      return ours ? engine_.block(ref.block) : std::span<std::byte>();
     };
     host.began = [this](TransferId transfer) {
       if (Sequence* s = find(transfer)) s->stage = Stage::kReceiving;
     };
     host.ended = [this](TransferId transfer, Status status) {
       received(transfer, std::move(status));
+    };
+    host.times = [this](TransferId transfer, const ReceiveTimes& times) {
+      if (Sequence* s = find(transfer)) s->received = times;
     };
     const ModelCard& card = engine_.card();
     auto receiver =
@@ -47,12 +55,22 @@ Status Worker::start(Ref<Uplink> uplink) {
     receiver_ = std::move(*receiver);
   }
   uplink_ = std::move(uplink);
-  sweep_due_ = strand_->now() + kSweepEvery;
+  swept_ = strand_->now();
+  sweep_due_ = swept_ + kSweepEvery;
   sweep_timer_ = strand_->after(kSweepEvery, [this] { sweep(); });
   return {};
 }
 
-Endpoint Worker::kv_endpoint() const { return receiver_ ? receiver_->endpoint() : Endpoint{}; }
+// As peers reach it.
+Endpoint Worker::kv_endpoint() const {
+  if (!receiver_) return {};
+  Endpoint at = receiver_->endpoint();
+  if (options_.kv_advertise) {
+    at.host = options_.kv_advertise->host;
+    if (options_.kv_advertise->port != 0) at.port = options_.kv_advertise->port;
+  }
+  return at;
+}
 
 void Worker::on(const LinkUp& m) {
   on(LinkDown{});  // in case the end of the last one was not told
@@ -82,6 +100,7 @@ void Worker::on(const LinkDown&) {
 }
 
 void Worker::on(const to_worker::Welcome& m) {
+  if (term_ != m.term) cache_.begin(m.cache_key);  // else it was repeated
   term_ = m.term;
   beat_every_ = std::max<Duration>(m.beat_every, kSweepEvery);
   coordinator_heard_ = strand_->now();
@@ -96,6 +115,7 @@ void Worker::on(const to_worker::Ping& m) {
   }
   const Instant now = strand_->now();
   coordinator_heard_ = now;
+  cache_.seen(m.prefix_seen);
   for (const TransferId transfer : m.live) {
     if (Sequence* s = find(transfer)) s->lease = now + options_.lease;
   }
@@ -127,6 +147,8 @@ void Worker::sweep() {
   }
   check_deadlines(now);
   std::erase_if(finished_, [&](const auto& f) { return now - f.second.when >= kFinishedKept; });
+  report_gauges(now);
+  check_drain(now);  // its end may destroy us: only a beat follows
   if (registered() && now >= beat_due_) beat();
 }
 
@@ -141,7 +163,7 @@ void Worker::check_deadlines(Instant now) {
       over.emplace_back(key, error(Errc::kDeadline, "the lease of the grant ran out"));
     }
   }
-  if (step_ && !step_->overdue && now - step_->since >= options_.step_max) {
+  if (step_ && !step_->overdue && now - step_->since >= step_->limit) {
     step_->overdue = true;
     for (const StepPart& part : step_->parts) {
       over.emplace_back(part.key, error(Errc::kInternal, "an engine step does not end"));
@@ -155,29 +177,6 @@ void Worker::beat() {
   tell(make_beat());
 }
 
-Beat Worker::make_beat() const {
-  Beat b;
-  b.incarnation = incarnation_;
-  b.steps = counters_.steps;
-  b.blocks = pool_.counts();
-  for (const auto& [key, s] : sequences_) {
-    if (s.stage == Stage::kEnding) continue;
-    b.transfers.push_back(s.transfer);
-    const uint64_t left = s.tokens.size() - s.computed;
-    if (s.stage == Stage::kWaiting) {
-      ++b.waiting;
-      b.waiting_tokens += left;
-    } else if (s.stage == Stage::kRunning) {
-      ++b.running;
-      b.context_tokens += s.computed;
-      if (left > 1) b.waiting_tokens += left;
-    }
-  }
-  b.loop_lag = loop_lag_;
-  b.correction = learner_.value();
-  return b;
-}
-
 void Worker::tell(ToCoordinator message) {
   if (incarnation_) uplink_.tell(FromWorker{incarnation_, std::move(message)});
 }
@@ -188,6 +187,7 @@ void Worker::fail(Key key, Status why) {
   const auto it = sequences_.find(key);
   if (it == sequences_.end() || it->second.stage == Stage::kEnding) return;
   ++counters_.failed;
+  probes_->failed(why.code);
   const Sequence& s = it->second;
   AttemptFailed failed{s.transfer, s.attempt, std::move(why)};
   remember(s, failed);
@@ -202,14 +202,14 @@ void Worker::release(Key key, bool quiesce) {
   CHECK(it != sequences_.end());
   Sequence& s = it->second;
   if (s.stage != Stage::kEnding) {
-    if (receiver_) receiver_->forget(s.transfer);
+    if (receiver_ && !receiver_->forget(s.transfer)) quarantine(s);
     s.sender.reset();
     s.stage = Stage::kEnding;
     s.quiesce = quiesce;
     by_transfer_.erase(s.transfer);
   }
   if (s.in_step) return;
-  const uint32_t freed = pool_.release(s.blocks);
+  const uint32_t freed = free_blocks(s);
   if (s.quiesce) tell(Quiesced{s.transfer, s.attempt, freed});
   sequences_.erase(it);
   schedule();

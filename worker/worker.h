@@ -11,11 +11,15 @@
 #include "protocol/link.h"
 #include "protocol/messages.h"
 #include "protocol/random.h"
+#include "protocol/slowdown.h"
 #include "worker/block_pool.h"
 #include "worker/correction.h"
 #include "worker/engine.h"
 #include "worker/handoff_receiver.h"
 #include "worker/options.h"
+#include "worker/prefix_cache.h"
+#include "worker/quarantine.h"
+#include "worker/saturation_meter.h"
 #include "worker/sequence.h"
 #include "worker/step.h"
 
@@ -58,16 +62,21 @@ struct WorkerCounters {
 // The actor of one device: admits, plans, steps, hands over, adopts, releases. README.md tells who
 // owns what and which transitions exist.
 //
-// Everything it holds belongs to one registration with the coordinator: when the link is lost, all
-// of it is freed at once (blocks of a step in flight at its end) and the next registration begins
-// with nothing, under a new incarnation. One engine step is in flight at a time; its blocks stay
-// held until it is done, whatever happens meanwhile.
+// Everything it holds for a request belongs to one registration with the coordinator: when the link
+// is lost, all of it is freed at once (blocks of a step in flight at its end) and the next
+// registration begins under a new incarnation, with nothing but the prefix cache. One engine step
+// is in flight at a time; its blocks stay held until it is done, whatever happens meanwhile.
 class Worker : public std::enable_shared_from_this<Worker> {
  public:
   static constexpr Duration kSweepEvery = 100ms;
   static constexpr Duration kFinishedKept = 60s;
   static constexpr size_t kFinishedMax = 4096;
   static constexpr size_t kTokenizerPieceMax = size_t{1} << 20;
+  // A step may take this long, or kStepFactor times what was predicted for it, within step_max.
+  static constexpr Duration kStepPatience = 5s * kSlowdown;
+  static constexpr int kStepFactor = 8;
+  // From the end of the grace of a drain, when all is ended, until nobody waits for steps any more.
+  static constexpr Duration kDrainLast = 1s;
 
   // `tokenizer`: the encoded TokenizerData whose digest the engine's card names.
   Worker(std::shared_ptr<Strand> strand, Network& network, Random& random, Engine& engine,
@@ -85,6 +94,7 @@ class Worker : public std::enable_shared_from_this<Worker> {
   void on(to_worker::Prepare m);
   void on(to_worker::Start m);
   void on(const to_worker::Cancel& m);
+  void on(Drain m);
 
   struct StepFinished {
     uint64_t step = 0;
@@ -96,6 +106,8 @@ class Worker : public std::enable_shared_from_this<Worker> {
   BlockCounts blocks() const { return pool_.counts(); }
   const WorkerCounters& counters() const { return counters_; }
   size_t sequences() const { return sequences_.size(); }
+  size_t cached_blocks() const { return cache_.blocks(); }
+  bool draining() const { return drain_.has_value(); }
   const std::map<uint64_t, Sequence>& held() const { return sequences_; }
   const BlockPool& pool() const { return pool_; }
   Endpoint kv_endpoint() const;
@@ -113,7 +125,13 @@ class Worker : public std::enable_shared_from_this<Worker> {
     Instant since{};
     std::vector<StepPart> parts;
     StepShape shape;
+    Duration limit{};
     bool overdue = false;
+  };
+  struct Draining {
+    Instant until{};
+    bool ended = false;  // what ran at `until` was ended
+    std::vector<std::function<void()>> done;
   };
   struct Finished {
     Attempt attempt{};
@@ -125,7 +143,7 @@ class Worker : public std::enable_shared_from_this<Worker> {
   void sweep();
   void check_deadlines(Instant now);
   void beat();
-  to_coordinator::Beat make_beat() const;
+  to_coordinator::Beat make_beat();
   void tell(ToCoordinator message);
   bool registered() const { return term_.has_value(); }
   bool paused() const;
@@ -134,6 +152,8 @@ class Worker : public std::enable_shared_from_this<Worker> {
   void remember(const Sequence& s, ToCoordinator last);
   Key add(Sequence s);
   Sequence* find(TransferId transfer);
+  Sequence make_sequence(to_worker::Prepare m) const;
+  Sequence make_sequence(to_worker::Start m) const;
 
   // worker_requests.cc: what the coordinator asks
   bool stale(Term term) const { return term_ != term; }
@@ -143,26 +163,46 @@ class Worker : public std::enable_shared_from_this<Worker> {
   Status check(const to_worker::Prepare& m) const;
   Status check(const to_worker::Start& m) const;
   Status check_tokens(const std::vector<Token>& tokens) const;
-  Status room_for_grant(const Sequence& s) const;
+  Status room_for_grant(Sequence& s);
+  Status takes_work() const;
   void grant(Sequence s);
   void send_grant(const Sequence& s);
+  void own_at_once(Sequence s);
   void received(TransferId transfer, Status status);
   uint32_t count(Stage stage) const;
 
   // worker_steps.cc: plan, run, apply
   void schedule();
   void try_step();
-  PlanInput plan_input(std::vector<Key>& running, std::vector<Key>& waiting) const;
+  PlanInput plan_input(std::vector<Key>& running, std::vector<Key>& waiting);
   PlanSequence plan_sequence(const Sequence& s) const;
   void preempt(Sequence& s);
-  void add_part(Step& step, Key key, const PlanPart& part);
+  void admit(Key key);
+  Duration step_limit(const StepShape& shape) const;
+  void add_part(Step& step, InFlight& flight, Key key, const PlanPart& part);
   void open_sender(Key key, Sequence& s);
-  void apply(const StepPart& part, Token token, double seconds, to_coordinator::Tokens& out);
-  void sampled(Sequence& s, Key key, Token token, to_coordinator::Tokens& out);
+  void apply(const StepPart& part, StepDone& done, size_t index, to_coordinator::Tokens& out);
+  void sampled(Sequence& s, Key key, Token token, Logprobs logprobs, to_coordinator::Tokens& out);
+  void report_step(const InFlight& flight, const StepDone& done);
   void prefilled(Sequence& s);
   void sent(Key key, Status status);
   Digest kv_digest(const Sequence& s);
   uint32_t promise(const Sequence& s) const;
+
+  // worker_cache.cc: what sequences take from the prefix cache and leave there
+  uint32_t shared_blocks(const Sequence& s) const;
+  void match_hits(Sequence& s);
+  void acquire_hits(Sequence& s);
+  void leave_in_cache(Sequence& s);
+  uint32_t free_blocks(Sequence& s);
+  void quarantine(Sequence& s);
+
+  // worker_drain.cc: its end, and how it stands
+  void check_drain(Instant now);
+  void report_gauges(Instant now);
+  void report_received(const Sequence& s, const Status& status);
+  void report_sent(const Sequence& s, const Status& status);
+  WorkerGauges gauges() const;
 
   std::shared_ptr<Strand> strand_;
   Network& network_;
@@ -172,7 +212,11 @@ class Worker : public std::enable_shared_from_this<Worker> {
   std::shared_ptr<const Bytes> tokenizer_;
   Digest layout_;
   BlockPool pool_;
+  PrefixCache cache_;
+  Quarantine quarantine_;
   CorrectionLearner learner_;
+  SaturationMeter meter_;
+  std::shared_ptr<Probes> probes_;  // never null
   WorkerCounters counters_;
 
   Ref<Uplink> uplink_;
@@ -189,10 +233,15 @@ class Worker : public std::enable_shared_from_this<Worker> {
 
   uint64_t step_id_ = 0;
   std::optional<InFlight> step_;
+  std::optional<Instant> step_ended_;  // the last one, and there was more to do
   bool scheduled_ = false;
+  bool kv_short_ = false;     // as of the last plan
+  bool grant_short_ = false;  // since the last sweep a grant found no blocks
+  std::optional<Draining> drain_;
 
   Timer sweep_timer_;
   Instant sweep_due_{};
+  Instant swept_{};
   Duration loop_lag_{};
   std::unique_ptr<HandoffReceiver> receiver_;  // last: its end calls nothing here
 };

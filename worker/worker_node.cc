@@ -31,4 +31,10 @@ void WorkerNode::start(std::function<void(Status)> started) {
   });
 }
 
+void WorkerNode::drain(Duration grace, std::function<void()> done) {
+  strand_->post([weak = std::weak_ptr(body_), grace, end = std::move(done)]() mutable {
+    if (const auto body = weak.lock()) body->worker->on(Drain{grace, std::move(end)});
+  });
+}
+
 }  // namespace headrace::worker

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "protocol/check.h"
+#include "protocol/limits.h"
 #include "worker/worker.h"
 
 // What the coordinator asks: Prepare, Start, Cancel, and what becomes of a grant. Every message may
@@ -18,9 +19,6 @@ Status limit_reached(uint64_t limit, const std::string& what) {
   return error(Errc::kOverloaded, std::to_string(limit) + " " + what + ", the limit");
 }
 
-// A deadline far away must not overflow the clock.
-constexpr Duration kDeadlineMax = std::chrono::hours(24 * 365);
-
 }  // namespace
 
 void Worker::on(to_worker::Prepare m) {
@@ -34,21 +32,9 @@ void Worker::on(to_worker::Prepare m) {
   if (Status status = check(m); !status.ok()) {
     return refuse(m.transfer, m.attempt, std::move(status));
   }
-  Sequence s;
-  s.request = m.request;
-  s.transfer = m.transfer;
-  s.attempt = m.attempt;
-  s.prompt_tokens = static_cast<uint32_t>(m.prompt.size());
-  s.generated_before = m.generated;
-  s.max_tokens = std::min(m.max_tokens, engine_.card().context - s.prompt_tokens);
-  s.tokens = std::move(m.prompt);
-  s.sampling = m.sampling;
-  s.end_tokens = std::move(m.end_tokens);
-  s.kv_digest = m.kv_digest;
-  s.arrived = strand_->now();
-  s.deadline = s.arrived + std::min(m.deadline, kDeadlineMax);
-  s.promised_tokens = promise(s);
-  if (m.remote_prefill) return grant(std::move(s));
+  const bool remote = m.remote_prefill;
+  Sequence s = make_sequence(std::move(m));
+  if (remote) return grant(std::move(s));
   add(std::move(s));
   schedule();
 }
@@ -64,6 +50,31 @@ void Worker::on(to_worker::Start m) {
   if (Status status = check(m); !status.ok()) {
     return refuse(m.transfer, m.attempt, std::move(status));
   }
+  add(make_sequence(std::move(m)));
+  schedule();
+}
+
+Sequence Worker::make_sequence(to_worker::Prepare m) const {
+  Sequence s;
+  s.request = m.request;
+  s.transfer = m.transfer;
+  s.attempt = m.attempt;
+  s.prompt_tokens = static_cast<uint32_t>(m.prompt.size());
+  s.generated_before = m.generated;
+  s.max_tokens = std::min(m.max_tokens, engine_.card().context - s.prompt_tokens);
+  s.tokens = std::move(m.prompt);
+  s.penalties = Penalties(m.sampling, s.prompt_tokens - s.generated_before);
+  s.sampling = std::move(m.sampling);
+  s.end_tokens = std::move(m.end_tokens);
+  s.kv_digest = m.kv_digest;
+  s.prefix.salt = m.cache_salt;
+  s.arrived = strand_->now();
+  s.deadline = s.arrived + std::min(m.deadline, limits::kDuration);
+  s.promised_tokens = promise(s);
+  return s;
+}
+
+Sequence Worker::make_sequence(to_worker::Start m) const {
   Sequence s;
   s.request = m.request;
   s.transfer = m.transfer;
@@ -72,11 +83,12 @@ void Worker::on(to_worker::Start m) {
   s.prompt_tokens = static_cast<uint32_t>(m.tokens.size());
   s.tokens = std::move(m.tokens);
   s.grant = std::move(m.grant);
+  s.pushed_blocks = s.grant.first_block;
+  s.prefix.salt = m.cache_salt;
   s.arrived = strand_->now();
-  s.deadline = s.arrived + std::min(m.deadline, kDeadlineMax);
+  s.deadline = s.arrived + std::min(m.deadline, limits::kDuration);
   s.promised_tokens = promise(s);
-  add(std::move(s));
-  schedule();
+  return s;
 }
 
 void Worker::on(const to_worker::Cancel& m) {
@@ -112,6 +124,7 @@ bool Worker::ending(TransferId transfer) const {
 
 void Worker::refuse(TransferId transfer, Attempt attempt, Status why) {
   ++counters_.refused;
+  probes_->refused(why.code);
   tell(Refuse{transfer, attempt, std::move(why)});
 }
 
@@ -158,8 +171,15 @@ Status Worker::check(const to_worker::Prepare& m) const {
   if (options_.role == Role::kPrefill) {
     return error(Errc::kInvalid, "this worker prefills only");
   }
+  if (Status status = takes_work(); !status.ok()) return status;
   if (Status status = check_tokens(m.prompt); !status.ok()) return status;
   if (m.max_tokens == 0) return error(Errc::kInvalid, "max_tokens is 0");
+  const auto& bias = m.sampling.bias;
+  if (std::any_of(bias.begin(), bias.end(), [&](const LogitBias& b) {
+        return b.id < 0 || static_cast<uint32_t>(b.id) >= engine_.card().vocab;
+      })) {
+    return error(Errc::kInvalid, "a logit bias is outside the vocabulary");
+  }
   if (m.generated >= m.prompt.size()) {
     return error(Errc::kInvalid, "more tokens were generated than the prompt has");
   }
@@ -181,11 +201,17 @@ Status Worker::check(const to_worker::Prepare& m) const {
 
 Status Worker::check(const to_worker::Start& m) const {
   if (options_.role == Role::kDecode) return error(Errc::kInvalid, "this worker decodes only");
+  if (Status status = takes_work(); !status.ok()) return status;
   if (Status status = check_tokens(m.tokens); !status.ok()) return status;
   const uint32_t need = blocks_for(m.tokens.size(), engine_.card().block_tokens);
-  if (m.grant.blocks.size() < need) {
+  const uint64_t first = m.grant.first_block;
+  if (first >= need) {
+    return error(Errc::kInvalid, "the grant begins at block " + std::to_string(first) +
+                                     ", the prompt has " + std::to_string(need));
+  }
+  if (m.grant.blocks.size() + first < need) {
     return error(Errc::kInvalid, "the grant has " + std::to_string(m.grant.blocks.size()) +
-                                     " blocks, the prompt needs " + std::to_string(need));
+                                     " blocks, the prompt needs " + std::to_string(need - first));
   }
   if (need > pool_.total()) {
     return error(Errc::kOverloaded, "the prompt needs " + std::to_string(need) +
@@ -204,7 +230,7 @@ Status Worker::check(const to_worker::Start& m) const {
 }
 
 // Whether a grant fits beside all that runs, was granted or waits: it overtakes nobody.
-Status Worker::room_for_grant(const Sequence& s) const {
+Status Worker::room_for_grant(Sequence& s) {
   const uint32_t incoming = count(Stage::kGranted) + count(Stage::kReceiving);
   if (incoming >= options_.transfers_max) {
     return limit_reached(options_.transfers_max, "transfers are being received");
@@ -215,8 +241,10 @@ Status Worker::room_for_grant(const Sequence& s) const {
   std::vector<Key> running;
   std::vector<Key> waiting;
   const uint32_t free = room(plan_input(running, waiting));
-  const uint32_t need = blocks_for(s.promised_tokens, engine_.card().block_tokens);
+  match_hits(s);
+  const uint32_t need = to_admit(plan_sequence(s), engine_.card().block_tokens);
   if (need > free) {
+    grant_short_ = true;
     return error(Errc::kOverloaded, std::to_string(need) + " KV blocks are needed, " +
                                         std::to_string(free) + " of " +
                                         std::to_string(pool_.total()) + " are to be had");
@@ -228,35 +256,60 @@ void Worker::grant(Sequence s) {
   if (Status status = room_for_grant(s); !status.ok()) {
     return refuse(s.transfer, s.attempt, std::move(status));
   }
-  auto blocks =
-      pool_.take(blocks_for(s.tokens.size(), engine_.card().block_tokens), BlockState::kIncoming);
+  acquire_hits(s);  // before anything is taken, which may evict them
+  if (s.computed + 1 == s.prompt_tokens) return own_at_once(std::move(s));
+  const auto hits = static_cast<uint32_t>(s.blocks.size());
+  const uint32_t all = blocks_for(s.tokens.size(), engine_.card().block_tokens);
+  auto blocks = pool_.take(all - hits, Hold::kIncoming);
   CHECK(blocks.has_value());  // room_for_grant counted them
-  s.blocks = std::move(*blocks);
+  s.blocks.insert(s.blocks.end(), blocks->begin(), blocks->end());
+  s.active_blocks = hits;
+  s.rest = Hold::kIncoming;
   s.stage = Stage::kGranted;
   s.lease = s.arrived + options_.lease;
   s.key = random_.mint<HandoffKey>();
-  receiver_->expect({s.transfer, s.attempt, incarnation_, s.key, s.prompt_tokens - 1, s.blocks});
+  receiver_->expect(
+      {s.transfer, s.attempt, incarnation_, s.key, s.prompt_tokens - 1, std::move(*blocks), hits});
   send_grant(s);
   add(std::move(s));
 }
 
 void Worker::send_grant(const Sequence& s) {
-  tell(Grant{s.transfer, s.attempt, {incarnation_, kv_endpoint(), s.key, s.blocks}});
+  const auto first = s.blocks.begin() + s.active_blocks;
+  tell(Grant{s.transfer,
+             s.attempt,
+             {incarnation_, kv_endpoint(), s.key, {first, s.blocks.end()}, s.active_blocks}});
+}
+
+// All but the last token is in the prefix cache: there is nothing to hand over.
+void Worker::own_at_once(Sequence s) {
+  s.stage = Stage::kRunning;
+  tell(Owned{s.transfer, s.attempt});
+  add(std::move(s));
+  schedule();
 }
 
 // The receiver is through with a hand-off: verified, or broken.
 void Worker::received(TransferId transfer, Status status) {
   const auto it = by_transfer_.find(transfer);
   if (it == by_transfer_.end()) return;
-  if (!status.ok()) return fail(it->second, std::move(status));
   Sequence& s = sequences_.at(it->second);
+  report_received(s, status);
+  if (!status.ok()) return fail(it->second, std::move(status));
   CHECK(s.stage == Stage::kReceiving);
   s.stage = Stage::kRunning;
   s.computed = s.prompt_tokens - 1;
-  pool_.set_state(s.blocks, BlockState::kActive);
+  pool_.change(std::span(s.blocks).subspan(s.active_blocks), s.rest, Hold::kActive);
+  s.active_blocks = Sequence::kAll;
+  leave_in_cache(s);
   ++counters_.owned;
   tell(Owned{s.transfer, s.attempt});
   schedule();
+}
+
+Status Worker::takes_work() const {
+  if (draining()) return error(Errc::kUnavailable, "this worker drains");
+  return quarantine_.health(strand_->now());
 }
 
 uint32_t Worker::count(Stage stage) const {

@@ -28,28 +28,40 @@ void Worker::try_step() {
   std::vector<Key> running;
   std::vector<Key> waiting;
   const PlanInput input = plan_input(running, waiting);
-  if (input.running.empty() && input.waiting.empty()) return;
-  const Plan plan = worker::plan(input);
-  for (const uint32_t i : plan.preempt) preempt(sequences_.at(running[i]));
-  if (plan.parts.empty()) {
-    if (!plan.preempt.empty()) schedule();  // what was freed may admit someone
+  if (input.running.empty() && input.waiting.empty()) {
+    kv_short_ = false;
+    step_ended_.reset();
     return;
   }
+  const Plan plan = worker::plan(input);
+  kv_short_ = plan.kv_short;
+  for (const uint32_t i : plan.preempt) preempt(sequences_.at(running[i]));
+  // All hits are held before a block is taken, which may evict whatever is not.
+  for (const PlanPart& part : plan.parts) {
+    if (part.from_waiting) admit(waiting[part.index]);
+  }
   InFlight flight;
-  flight.id = ++step_id_;
   flight.since = strand_->now();
   Step step;
-  step_ = std::move(flight);
   for (const PlanPart& part : plan.parts) {
-    add_part(step, (part.from_waiting ? waiting : running)[part.index], part);
+    const Key key = (part.from_waiting ? waiting : running)[part.index];
+    if (part.tokens > 0) add_part(step, flight, key, part);
   }
+  if (step.sequences.empty()) {
+    // What was freed, or was complete at once, may let someone else begin.
+    if (!plan.preempt.empty() || !plan.parts.empty()) schedule();
+    return;
+  }
+  flight.id = ++step_id_;
+  flight.limit = step_limit(flight.shape);
+  step_ = std::move(flight);
   engine_.run(std::move(step),
               [self = Ref<Worker>(strand_, weak_from_this()), id = step_->id](StepDone done) {
                 self.tell(StepFinished{id, std::move(done)});
               });
 }
 
-PlanInput Worker::plan_input(std::vector<Key>& running, std::vector<Key>& waiting) const {
+PlanInput Worker::plan_input(std::vector<Key>& running, std::vector<Key>& waiting) {
   PlanInput in;
   in.limits.block_tokens = engine_.card().block_tokens;
   in.limits.token_budget =
@@ -58,8 +70,9 @@ PlanInput Worker::plan_input(std::vector<Key>& running, std::vector<Key>& waitin
       std::max(in.limits.ageing_per_token, learner_.token_time(in.limits.token_budget));
   in.limits.rows_max = engine_.rows_max();
   in.limits.running_max = options_.running_max;
-  in.free_blocks = pool_.free();
-  for (const auto& [key, s] : sequences_) {
+  in.free_blocks = pool_.available();
+  for (auto& [key, s] : sequences_) {
+    if (s.stage == Stage::kWaiting) match_hits(s);
     const PlanSequence p = plan_sequence(s);
     switch (s.stage) {
       case Stage::kRunning:
@@ -91,6 +104,11 @@ PlanSequence Worker::plan_sequence(const Sequence& s) const {
   p.promised = s.promised_tokens;
   p.samples = !s.prefill_only;
   p.arrived = s.arrived.time_since_epoch();
+  if (!options_.prefix_cache) return p;
+  p.shared = shared_blocks(s);
+  p.hits = static_cast<uint32_t>(s.prefix.hits.size());
+  p.idle_hits = cache_.idle_hits(s.prefix);
+  p.computed += p.hits * engine_.card().block_tokens;
   return p;
 }
 
@@ -101,24 +119,40 @@ uint32_t Worker::promise(const Sequence& s) const {
   return length + std::min(s.max_tokens - s.made(), kGrowthReserve);
 }
 
-// Frees the blocks of the youngest; it is recomputed from its tokens, with the same result.
+// Gives up the blocks of the youngest; it is recomputed from its tokens, with the same result, as
+// far as they are evicted from the prefix cache meanwhile.
 void Worker::preempt(Sequence& s) {
   CHECK(!s.in_step && s.stage == Stage::kRunning && !s.prefill_only);
-  pool_.release(s.blocks);
-  s.blocks.clear();
+  free_blocks(s);
   s.computed = 0;
   s.stage = Stage::kWaiting;
   s.promised_tokens = promise(s);
   ++counters_.preempted;
+  probes_->preempted();
 }
 
-void Worker::add_part(Step& step, Key key, const PlanPart& part) {
+// A sequence that waited begins, with what the prefix cache has of it.
+void Worker::admit(Key key) {
   Sequence& s = sequences_.at(key);
-  if (part.from_waiting) {
-    s.stage = Stage::kRunning;
-    if (s.prefill_only) open_sender(key, s);
-  }
-  auto fresh = pool_.take(part.new_blocks, BlockState::kActive);
+  s.stage = Stage::kRunning;
+  acquire_hits(s);
+  if (!s.prefill_only) return;
+  open_sender(key, s);
+  prefilled(s);
+}
+
+// How long a step may take before what it carries is given up.
+Duration Worker::step_limit(const StepShape& shape) const {
+  const Duration predicted = learner_.predict(shape);
+  if (predicted <= Duration{0}) return options_.step_max;  // nothing was measured
+  const Duration patience =
+      std::min(std::max(kStepPatience, kStepFactor * predicted), options_.step_max);
+  return std::max(patience, 2 * predicted);
+}
+
+void Worker::add_part(Step& step, InFlight& flight, Key key, const PlanPart& part) {
+  Sequence& s = sequences_.at(key);
+  auto fresh = pool_.take(part.new_blocks, Hold::kActive);
   CHECK(fresh.has_value());  // the plan counted them
   s.blocks.insert(s.blocks.end(), fresh->begin(), fresh->end());
   s.in_step = true;
@@ -130,11 +164,12 @@ void Worker::add_part(Step& step, Key key, const PlanPart& part) {
   out.tokens.assign(from, from + part.tokens);
   out.sample = part.sample;
   out.sampling = s.sampling;
+  if (part.sample && !s.penalties.idle()) out.edits = s.penalties.edits(s.tokens);
   out.index = s.prefill_only ? 0 : s.next_index();
   step.sequences.push_back(std::move(out));
 
-  step_->parts.push_back({key, part.tokens, part.sample});
-  StepShape& shape = step_->shape;
+  flight.parts.push_back({key, part.tokens, part.sample});
+  StepShape& shape = flight.shape;
   if (part.tokens == 1 && part.sample) {
     ++shape.decode_rows;
     shape.context_tokens += s.computed + 1;
@@ -165,31 +200,40 @@ void Worker::on(StepFinished m) {
   const InFlight flight = *std::exchange(step_, std::nullopt);
   ++counters_.steps;
   learner_.learn(flight.shape, m.done.seconds);
-  Tokens out;
-  for (size_t i = 0; i < flight.parts.size(); ++i) {
-    apply(flight.parts[i], m.done.sampled[i], m.done.seconds, out);
+  report_step(flight, m.done);
+  const auto& sampled = m.done.sampled;
+  if (std::find(sampled.begin(), sampled.end(), StepDone::kNumeric) != sampled.end()) {
+    cache_.clear();  // whatever made it, the numbers behind it may be spoilt too
   }
+  Tokens out;
+  for (size_t i = 0; i < flight.parts.size(); ++i) apply(flight.parts[i], m.done, i, out);
   if (!out.runs.empty()) tell(std::move(out));
   schedule();
 }
 
-void Worker::apply(const StepPart& part, Token token, double seconds, Tokens& out) {
+void Worker::apply(const StepPart& part, StepDone& done, size_t index, Tokens& out) {
   Sequence& s = sequences_.at(part.key);  // one in a step is never erased
   CHECK(s.in_step);
   s.in_step = false;
   if (s.stage == Stage::kEnding) return release(part.key, s.quiesce);
   s.computed += part.tokens;
-  s.compute_seconds += seconds;
+  s.compute_seconds += done.seconds;
   if (!part.sample) counters_.prefilled += part.tokens;
+  const Token token = done.sampled[index];
+  if (token != StepDone::kNumeric) leave_in_cache(s);
   if (s.prefill_only) return prefilled(s);
-  if (part.sample) sampled(s, part.key, token, out);
+  if (!part.sample) return;
+  Logprobs logprobs;
+  if (!done.logprobs.empty()) logprobs = std::move(done.logprobs.at(index));
+  sampled(s, part.key, token, std::move(logprobs), out);
 }
 
-void Worker::sampled(Sequence& s, Key key, Token token, Tokens& out) {
+void Worker::sampled(Sequence& s, Key key, Token token, Logprobs logprobs, Tokens& out) {
   TokenRun run;
   run.transfer = s.transfer;
   run.attempt = s.attempt;
   run.position = s.next_index();
+  run.cached_tokens = s.cached_tokens;
   if (token == StepDone::kNumeric) {
     run.finish = Finish::kError;
     run.status = error(Errc::kNumeric, "the logits hold NaN or infinity");
@@ -201,6 +245,7 @@ void Worker::sampled(Sequence& s, Key key, Token token, Tokens& out) {
     } else {
       s.tokens.push_back(token);
       run.ids.push_back(token);
+      if (s.sampling.logprobs > 0) run.logprobs.push_back(std::move(logprobs));
       if (s.made() == s.max_tokens) run.finish = Finish::kLength;
     }
   }
@@ -213,26 +258,30 @@ void Worker::sampled(Sequence& s, Key key, Token token, Tokens& out) {
   out.runs.push_back(std::move(run));
 }
 
+// Pushes what is complete and was not pushed; after the last of it the sequence only sends.
 void Worker::prefilled(Sequence& s) {
   const bool all = s.computed == s.tokens.size();
   const uint32_t block_tokens = engine_.card().block_tokens;
   const uint32_t complete = all ? blocks_for(s.computed, block_tokens) : s.computed / block_tokens;
   std::vector<BlockId> run;
   for (uint32_t i = s.pushed_blocks; i < complete; ++i) run.push_back(s.blocks[i].block);
-  s.pushed_blocks = complete;
+  s.pushed_blocks = std::max(s.pushed_blocks, complete);
   s.sender->push(std::move(run));
   if (!all) return;
   s.stage = Stage::kSending;
-  pool_.set_state(s.blocks, BlockState::kPinned);
+  pool_.change(s.blocks, Hold::kActive, Hold::kPinned);
+  s.active_blocks = 0;
+  s.rest = Hold::kPinned;
   s.sender->finish();
 }
 
 void Worker::sent(Key key, Status status) {
-  if (!status.ok()) return fail(key, std::move(status));
   const Sequence& s = sequences_.at(key);
+  report_sent(s, status);
+  if (!status.ok()) return fail(key, std::move(status));
   const auto compute = std::chrono::duration<double>(s.compute_seconds);
   PrefillDone done{s.transfer, s.attempt, std::chrono::duration_cast<Duration>(compute),
-                   s.sender->bytes_sent()};
+                   s.sender->bytes_sent(), s.cached_tokens};
   remember(s, done);
   tell(std::move(done));
   release(key, false);

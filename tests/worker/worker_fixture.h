@@ -83,15 +83,25 @@ struct Rig {
   std::vector<Token> expected(const to_worker::Prepare& m, Finish* finish = nullptr) const {
     return sim::sim_answer(engine, m.prompt, m.max_tokens, m.sampling, m.end_tokens, finish);
   }
+  // Nobody holds a block any more: all are free or cached.
   bool all_free() const {
     for (const auto& w : workers) {
       if (!w->process->alive()) continue;
       const BlockCounts c = w->node->worker().blocks();
-      if (!sim::blocks_add_up(c) || c.free != c.total || w->node->worker().sequences() != 0) {
+      if (!sim::blocks_add_up(c) || c.free + c.cached != c.total ||
+          w->node->worker().sequences() != 0) {
         return false;
       }
     }
     return true;
+  }
+  bool nothing_held(const std::string& name) const {
+    for (const auto& w : workers) {
+      if (w->process->name() != name) continue;
+      const BlockCounts c = w->node->worker().blocks();
+      return sim::blocks_add_up(c) && c.free + c.cached == c.total;
+    }
+    return false;
   }
   bool no_violation() const {
     for (const auto& w : workers) {

@@ -68,7 +68,7 @@ TEST_CASE("a lost link frees everything at once and the next life is a new one")
     rig.world.run_for(stage * 3ms);
     rig.coordinator.drop_link("d");
     rig.world.run_for(30ms);  // a step lasts about 1 ms
-    CHECK(d.node->worker().blocks().free == rig.engine.blocks);
+    CHECK(rig.nothing_held("d"));
     CHECK(d.node->worker().sequences() == 0);
     const size_t said = rig.coordinator.said<Tokens>("d").size();
     rig.world.run_for(2s);
