@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "protocol/strand.h"
+
 namespace headrace {
 
 // How a process stands, for /ready and /health.
@@ -22,11 +24,17 @@ class StatusBoard {
   void set(ServiceState state) {
     const std::lock_guard lock(mutex_);
     state_ = std::move(state);
+    told_ = std::chrono::steady_clock::now();
   }
   // Changes only how far loading is.
   void set_loaded(double share) {
     const std::lock_guard lock(mutex_);
     state_.loaded = share;
+  }
+  // Since the last set(), or since this was made.
+  Duration age() const {
+    const std::lock_guard lock(mutex_);
+    return std::chrono::steady_clock::now() - told_;
   }
   ServiceState get() const {
     const std::lock_guard lock(mutex_);
@@ -36,6 +44,7 @@ class StatusBoard {
  private:
   mutable std::mutex mutex_;
   ServiceState state_;
+  Instant told_ = std::chrono::steady_clock::now();
 };
 
 // A JSON string with its quotes. The text is UTF-8 of our own or of the operator.

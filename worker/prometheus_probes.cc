@@ -295,7 +295,9 @@ void PrometheusProbes::model(const ModelCard& card, uint32_t blocks, double load
   weight_bytes_.set(static_cast<double>(card.cost.weight_bytes));
   kv_token_bytes_.set(static_cast<double>(card.cost.kv_token_bytes));
   metrics_
-      .gauge(kSpecs[kCacheConfig], {{"block_tokens", std::to_string(card.block_tokens)},
+      .gauge(kSpecs[kCacheConfig], {{"model", card.name},
+                                    {"layout", card.kv_layout},
+                                    {"block_tokens", std::to_string(card.block_tokens)},
                                     {"blocks", std::to_string(blocks)},
                                     {"block_bytes", std::to_string(card.block_bytes)}})
       .set(1);

@@ -88,8 +88,8 @@ int coordinate(const CoordinatorCommand& command) {
     if (!open.ok()) return fail(open);
   }
   if (command.metrics != kNoMetrics) {
-    const Status open = check_exposure(*parse_endpoint(command.metrics), "the metrics port",
-                                       command.insecure_mesh);
+    const Status open =
+        check_exposure(*parse_endpoint(command.metrics), "the metrics port", command.insecure_mesh);
     if (!open.ok()) return fail(open);
   }
   const auto eyes = CoordinatorStatusPort::open(command.metrics, command.metrics_given);
@@ -116,10 +116,8 @@ int coordinate(const CoordinatorCommand& command) {
   const Endpoint seen = (*eyes)->endpoint();
   const std::string metrics = seen.port == 0 ? "" : to_string(seen);
   if (command.json) {
-    print_json({{"event", "listening"},
-                {"clients", clients},
-                {"mesh", workers},
-                {"metrics", metrics}});
+    print_json(
+        {{"event", "listening"}, {"clients", clients}, {"mesh", workers}, {"metrics", metrics}});
   } else if (command.supervised) {
     mark("listening");
   } else {

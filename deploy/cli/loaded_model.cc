@@ -57,10 +57,13 @@ worker::WorkerOptions LoadedModel::worker_options(Role role, std::string name) c
 }
 
 Result<LoadedModel> load_model(const std::string& path, const EngineOptions& options, int contexts,
-                               bool machine_progress) {
+                               bool machine_progress, const std::function<void(double)>& on_share) {
   ProgressBar bar("loading " + path, machine_progress);
-  const auto part = [&bar](double from, double to) {
-    return [&bar, from, to](double share) { bar.show(from + (to - from) * share); };
+  const auto part = [&bar, &on_share](double from, double to) {
+    return [&bar, &on_share, from, to](double share) {
+      bar.show(from + (to - from) * share);
+      if (on_share) on_share(from + (to - from) * share);
+    };
   };
   LoadedModel loaded;
   auto file = worker::ModelFile::open(path, part(0, kHashed));

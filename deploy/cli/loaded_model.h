@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -27,7 +28,8 @@ struct LoadedModel {
 // is. `contexts`: for how many full contexts there shall be KV blocks, unless the options say.
 // Every error is one line.
 Result<LoadedModel> load_model(const std::string& path, const EngineOptions& options, int contexts,
-                               bool machine_progress);
+                               bool machine_progress,
+                               const std::function<void(double)>& on_share = {});
 
 // KV blocks for `contexts` full contexts, or more for models of a small one, but no more than a
 // quarter of the memory that is available; always one full context.

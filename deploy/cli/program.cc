@@ -37,6 +37,7 @@ void add_commands(CLI::App& program, Action& action) {
   add_tokenize(program, action);
   add_coordinator(program, action);
   add_worker(program, action);
+  add_metrics(program, action);
   add_version(program, action);
   program.require_subcommand(1, 1);
   program.footer(
@@ -50,6 +51,14 @@ int usage_error(const CLI::App& program, const CLI::ParseError& problem) {
     hint = "; 'headrace " + command->get_name() + " --help' shows what there is";
   }
   return fail_usage(problem.what() + hint);
+}
+
+// The word where a command should be, if it is none: CLI11 would only say that one is missing.
+std::string unknown_command(const CLI::App& program, int argc, char** argv) {
+  if (argc < 2 || argv[1][0] == '-') return {};
+  for (const CLI::App* command : program.get_subcommands([](const CLI::App*) { return true; }))
+    if (command->get_name() == argv[1]) return {};
+  return argv[1];
 }
 
 // What was to be printed and could not be is a failure, whatever else went well.
@@ -68,6 +77,8 @@ int run_program(int argc, char** argv) {
   program.set_version_flag("--version", "headrace " HEADRACE_VERSION);
   Action action;
   add_commands(program, action);
+  if (const std::string word = unknown_command(program, argc, argv); !word.empty())
+    return fail_usage("no command '" + word + "'; 'headrace --help' shows what there is");
   try {
     program.parse(argc, argv);
   } catch (const CLI::CallForHelp& asked) {

@@ -137,8 +137,8 @@ int work(WorkerCommand command) {
       check_exposure(*parse_endpoint(command.kv), "the KV channel", command.insecure_mesh);
   if (!open.ok()) return fail(open);
   if (command.metrics != kNoMetrics) {
-    const Status shown = check_exposure(*parse_endpoint(command.metrics), "the metrics port",
-                                        command.insecure_mesh);
+    const Status shown =
+        check_exposure(*parse_endpoint(command.metrics), "the metrics port", command.insecure_mesh);
     if (!shown.ok()) return fail(shown);
   }
   if (!command.kv_advertise.empty() && command.role == "prefill")
