@@ -68,13 +68,13 @@ kj::Promise<Stream::End> Stream::attempt() {
     write(call.initRequest(), *question_.request);
     if (Status status = check_size(call); !status.ok()) return End{std::move(status)};
     call.setSink(kj::heap<Sink>(state_));
-    answer = call.send().then(read);
+    answer = call.send().then([read](auto&& r) { return read(r); });
   } else {
     auto call = loop_.main().resumeRequest();
     write(call.initRequest(), state_->request_id);
     call.setNext(state_->next);
     call.setSink(kj::heap<Sink>(state_));
-    answer = call.send().then(read);
+    answer = call.send().then([read](auto&& r) { return read(r); });
   }
   return answer.exclusiveJoin(silence()).then(
       [](End end) { return end; },
