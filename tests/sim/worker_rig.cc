@@ -120,7 +120,8 @@ void HandCoordinator::on_frame(const std::shared_ptr<Link>& link,
     *name = r->name;
     peers_[*name] = {link, *r};
     if (welcoming) {
-      link->send(encode(ToWorker(to_worker::Welcome{term, WorkerId{next_worker_++}, 250ms})));
+      link->send(
+          encode(ToWorker(to_worker::Welcome{term, WorkerId{next_worker_++}, 250ms, cache_key})));
     }
   }
   log_[*name].push_back(std::move(*message));

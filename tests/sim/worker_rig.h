@@ -62,6 +62,7 @@ class HandCoordinator {
   bool welcoming = true;  // answers Register
   bool pinging = true;    // each 250 ms, naming `live`
   Term term{1};
+  CacheKey cache_key{5, 6};
   std::set<TransferId> live;
   std::vector<std::string> unread;  // frames that could not be decoded
 
