@@ -20,7 +20,7 @@ bool has(const std::string& text, const std::string& line) {
 }
 
 TEST_CASE("counters, gauges and histograms appear as text") {
-  Metrics metrics({{"role", "decode"}});
+  Metrics metrics(MetricLabels{{"role", "decode"}});
   metrics.counter(kCount, {{"kind", "a"}}).add(2);
   metrics.counter(kCount, {{"kind", "a"}}).add();  // the same series
   metrics.counter(kCount, {{"kind", "b"}}).add(-1);
