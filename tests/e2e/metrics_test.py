@@ -1,0 +1,279 @@
+"""Metrics and health of a live cluster: pages, readiness, gauges that go back, and a real Prometheus
+that reads saturation and walls under load."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+import unittest
+
+import cluster
+import prometheus
+from cluster import BINARY, ENVIRONMENT, HANG, Process, free_ports, headrace, model, real_model
+from parts import Parts
+from prometheus import Page, Prometheus, get
+
+BIG = "synthetic-1b.gguf"
+SMALL = "script/base.gguf"
+STATE = cluster.STATE / "metrics"  # limits of this machine, measured with patience
+AGREES = 0.05
+
+
+def setUpModule():
+    measured = headrace("doctor", "--measure", "--json", "--state-dir", str(STATE))
+    if not (STATE / "host-limits.json").exists():
+        raise AssertionError(measured.err)
+
+
+def metrics_of(parts, name=None):
+    """Address of a worker's metrics, or of the coordinator's."""
+    status = parts.status()
+    if name is None:
+        return status["metrics"]
+    return next(w["metrics"] for w in status["workers"] if w["name"] == name)
+
+
+def make_big():
+    tools = pathlib.Path(__file__).resolve().parents[1] / "models"
+    subprocess.run([sys.executable, str(tools / "synthetic.py"), model(BIG)], check=True,
+                   stdout=subprocess.DEVNULL)
+    return BIG
+
+
+def prompt(tokens, start=300):
+    return ",".join(str(start + i % 700) for i in range(tokens))
+
+
+class Load:
+    """One answer, read as it comes: when each piece of text was there."""
+
+    def __init__(self, parts, prompt_tokens, tokens):
+        self.arrivals, self.text = [], ""
+        self.process = subprocess.Popen(
+            [str(BINARY), "run", "--connect", parts.address, "--prompt-ids", prompt(prompt_tokens),
+             "--max-tokens", str(tokens), "--ignore-eos"],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=ENVIRONMENT)
+
+    def read(self):
+        while piece := os.read(self.process.stdout.fileno(), 1 << 16):
+            self.arrivals.append((time.monotonic(), piece.count(b" ")))
+        self.process.stdout.close()
+        assert self.process.wait(HANG) == 0
+
+    def rate(self, seconds):
+        """Words a second over the last `seconds` (words of the model of random weights: tokens)."""
+        last = self.arrivals[-1][0]
+        window = [(at, n) for at, n in self.arrivals if at >= last - seconds]
+        return sum(n for _, n in window[1:]) / (last - window[0][0])
+
+
+def walls(found):
+    return {(m["worker"], m["phase"]): m["wall"] for m, _ in found}
+
+
+class Pages(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.parts = Parts(SMALL, prefill=1, decode=1).__enter__()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.parts.__exit__()
+
+    def addresses(self):
+        status = self.parts.status()
+        self.assertEqual(len(status["workers"]), 2)
+        return [status["metrics"]] + [w["metrics"] for w in status["workers"]]
+
+    def test_every_process_shows_itself(self):
+        for address in self.addresses():
+            for path in ("/live", "/ready", "/health", "/version", "/metrics"):
+                with self.subTest(address=address, path=path):
+                    self.assertEqual(get(address, path)[0], 200)
+
+    def test_promtool_finds_nothing_to_say(self):
+        promtool = str(prometheus.folder() / "promtool")
+        for address in self.addresses():
+            done = subprocess.run([promtool, "check", "metrics"], input=Page(address).text,
+                                  capture_output=True, text=True)
+            self.assertEqual((done.returncode, done.stdout + done.stderr), (0, ""))
+
+    def test_the_list_is_complete(self):
+        listed = {m["name"]: m["type"] for m in headrace("metrics", "list", "--json").json()["metrics"]}
+        shown = {}
+        for address in self.addresses():
+            for line in Page(address).text.splitlines():
+                if line.startswith("# TYPE "):
+                    _, _, name, kind = line.split()
+                    shown[name] = kind
+        self.assertEqual(shown, listed)
+
+    def test_requests_are_counted_and_gauges_go_back(self):
+        coordinator = metrics_of(self.parts)
+        workers = [metrics_of(self.parts, n) for n in ("prefill-0", "decode-0")]
+        states = ("active", "incoming", "pinned", "quarantined")
+        before = Page(coordinator)
+        for i in range(5):
+            done = self.parts.run("--prompt-ids", prompt(100, 3 + i), "--max-tokens", "20")
+            self.assertEqual(done.status, 0, done.err)
+        self.parts.wait_idle()
+        end = time.monotonic() + HANG
+        while True:  # gauges follow within a sweep
+            page = Page(coordinator)
+            pages = [Page(w) for w in workers]
+            held = sum(p.value("headrace_kv_blocks", state=s) for p in pages for s in states)
+            held += sum(p.total(n) for p in pages for n in
+                        ("headrace_sequences_running", "headrace_sequences_waiting",
+                         "headrace_kv_handoff_inflight", "headrace_kv_slack_tokens"))
+            held += page.value("headrace_requests_running") + page.value("headrace_requests_waiting")
+            if held == 0 or time.monotonic() > end:
+                break
+            time.sleep(0.1)
+        self.assertEqual(held, 0)
+        gone = page.total("headrace_requests_total") - before.total("headrace_requests_total")
+        self.assertEqual(gone, 5)
+        name = "headrace_time_to_first_token_seconds_count"
+        self.assertEqual(page.value(name) - before.value(name), 5)
+        self.assertGreater(pages[0].value("headrace_kv_handoff_bytes_total", side="send"), 0)
+        self.assertEqual(pages[0].value("headrace_kv_handoff_bytes_total", side="send"),
+                         pages[1].value("headrace_kv_handoff_bytes_total", side="receive"))
+        self.assertGreater(pages[1].total("headrace_dram_bytes_total", op="matmul"), 0)
+        self.assertGreater(pages[0].value("headrace_step_tokens_total", phase="prefill"), 400)
+
+
+class Readiness(unittest.TestCase):
+    def test_a_loading_worker_lives_and_is_not_ready(self):
+        port = free_ports()
+        coordinator = Process("coordinator", "--listen", f"127.0.0.1:{port}", "--mesh",
+                              f"127.0.0.1:{port + 1}", "--metrics", "127.0.0.1:0", "--json")
+        shown = free_ports()
+        worker = Process("worker", model(SMALL), "--role", "both", "--join",
+                         f"127.0.0.1:{port + 1}", "--metrics", f"127.0.0.1:{shown}",
+                         "--test-load-delay-ms", "3000")
+        try:
+            address = f"127.0.0.1:{shown}"
+            end = time.monotonic() + HANG
+            while time.monotonic() < end:
+                try:
+                    live = get(address, "/live")[0]
+                    break
+                except OSError:
+                    time.sleep(0.05)
+            self.assertEqual(live, 200)
+            status, headers, text = get(address, "/ready")
+            self.assertEqual(status, 503)
+            self.assertIn("Retry-After", headers)
+            self.assertIn("loaded", text)
+            early = headrace("run", "--connect", f"127.0.0.1:{port}", "--prompt-ids", "3,4",
+                             "--max-tokens", "2")
+            self.assertEqual(early.status, 1)
+            self.assertIn("worker", early.err)
+            while get(address, "/ready")[0] != 200 and time.monotonic() < end:
+                time.sleep(0.05)
+            self.assertEqual(get(address, "/ready")[0], 200)
+            whole = headrace("status", "--connect", f"127.0.0.1:{port}", "--json").json()["metrics"]
+            while get(whole, "/ready")[0] != 200 and time.monotonic() < end:
+                time.sleep(0.05)
+            done = headrace("run", "--connect", f"127.0.0.1:{port}", "--prompt-ids", "3,4",
+                            "--max-tokens", "2")
+            self.assertEqual(done.status, 0, done.err)
+            worker.end(signal.SIGKILL)
+            while get(whole, "/ready")[0] != 503 and time.monotonic() < end:
+                time.sleep(0.05)
+            self.assertEqual(get(whole, "/ready")[0], 503)
+            self.assertEqual(get(whole, "/live")[0], 200)
+        finally:
+            worker.end(signal.SIGKILL)
+            coordinator.end()
+
+    def test_a_draining_cluster_is_not_ready(self):
+        with Parts(SMALL, prefill=0, decode=1) as parts:
+            address = metrics_of(parts)
+            load = subprocess.Popen([str(BINARY), "run", "--connect", parts.address, "--prompt-ids",
+                                     "3,4,5", "--max-tokens", "100000", "--ignore-eos"],
+                                    stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                    env=ENVIRONMENT)
+            os.read(load.stdout.fileno(), 1)  # it runs
+            parts.coordinator.process.send_signal(signal.SIGTERM)
+            seen, end = 0, time.monotonic() + HANG
+            while time.monotonic() < end:
+                try:
+                    seen, headers, text = get(address, "/ready")
+                except OSError:
+                    break  # it was quicker
+                if seen == 503:
+                    self.assertIn("Retry-After", headers)
+                    self.assertIn('"draining":true', text)
+                    break
+                time.sleep(0.01)
+            self.assertEqual(seen, 503)
+            load.kill()
+            load.wait()
+            load.stdout.close()
+
+    def test_none_turns_it_off(self):
+        with cluster.Cluster(model(SMALL), "--metrics", "none") as c:
+            status = c.status()
+            self.assertEqual(status["metrics"], "")
+            self.assertEqual([w["metrics"] for w in status["workers"]], ["", ""])
+
+
+class Walls(unittest.TestCase):
+    options = ("--state-dir", str(STATE))
+
+    def test_memory_saturation_agrees_with_bytes_over_time(self):
+        about = headrace("inspect", model(make_big()), "--json", "--state-dir", str(STATE)).json()
+        with Parts(BIG, prefill=1, decode=1, options=self.options) as parts, \
+                Prometheus(metrics_of(parts)) as prom:
+            load = Load(parts, 64, 160)
+            load.read()
+            page = Page(metrics_of(parts, "decode-0"))
+            gauge = page.value("headrace_bandwidth_saturation_ratio", phase="decode")
+            limit = page.value("headrace_read_limit_bytes_per_second")
+            context = 64 + 160 - 20  # about the middle of the window
+            bytes_a_token = about["weight_bytes_a_token"] + context * about["kv_bytes_a_token"]
+            outside = load.rate(3) * bytes_a_token / limit
+            print(f"1B: gauge {gauge:.3f}, outside {outside:.3f}, {load.rate(3):.1f} tok/s, limit "
+                  f"{limit / 1e9:.1f} GB/s at {page.value('headrace_working_set_bytes') / 1e6:.0f} "
+                  f"MB, raised {page.value('headrace_limit_raised_total', ):.0f} times")
+            self.assertLess(abs(gauge - outside) / outside, AGREES)
+            seen = prom.wait('headrace_bandwidth_saturation_ratio{worker="decode-0",phase="decode"}',
+                             lambda found: found and abs(found[0][1] - gauge) < 0.02)
+            self.assertEqual(seen[0][0]["role"], "decode")
+            highest = prom.query("max(max_over_time(headrace_bandwidth_saturation_ratio[1h]))")
+            self.assertLessEqual(highest[0][1], 1.05)
+            named = walls(prom.query("headrace_wall == 1"))
+            self.assertEqual(named["decode-0", "decode"], "dram")
+            moved = prom.query('sum(headrace_dram_bytes_total{worker="decode-0",kind="weights"})')
+            self.assertGreater(moved[0][1], 150 * about["weight_bytes_a_token"])
+
+    def test_a_small_model_is_at_the_cache_and_a_long_prompt_at_the_arithmetic(self):
+        with Parts(os.path.relpath(real_model(), cluster.MODELS), prefill=1, decode=1,
+                   options=self.options) as parts, Prometheus(metrics_of(parts)) as prom:
+            for start in range(4):
+                done = parts.run("--prompt-ids", prompt(1500, 300 + start), "--max-tokens", "150",
+                                 "--ignore-eos")
+                self.assertEqual(done.status, 0, done.err)
+            found = prom.wait("headrace_wall == 1", lambda f: len(walls(f)) >= 2)
+            named = walls(found)
+            print("135M:", named, prom.query("headrace_bandwidth_saturation_ratio > 0"),
+                  prom.query("headrace_compute_saturation_ratio > 0"))
+            self.assertEqual(named["decode-0", "decode"], "cache")
+            self.assertEqual(named["prefill-0", "prefill"], "compute")
+
+    def test_a_slow_link_is_named(self):
+        with Parts(os.path.relpath(real_model(), cluster.MODELS), prefill=1, decode=1,
+                   options=self.options) as parts, Prometheus(metrics_of(parts)) as prom:
+            parts.named("decode-0").kv.delay = 0.03  # of each piece: some MB a second
+            for start in range(3):
+                done = parts.run("--prompt-ids", prompt(600, 300 + start), "--max-tokens", "4")
+                self.assertEqual(done.status, 0, done.err)
+            named = prom.wait("headrace_wall == 1",
+                              lambda f: ("prefill-0", "prefill") in walls(f))
+            self.assertEqual(walls(named)["prefill-0", "prefill"], "link")
+
+
+if __name__ == "__main__":
+    unittest.main()
