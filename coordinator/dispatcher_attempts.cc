@@ -4,6 +4,7 @@
 
 #include "coordinator/dispatcher.h"
 #include "protocol/check.h"
+#include "protocol/planted.h"
 
 namespace headrace::coordinator {
 namespace {
@@ -23,6 +24,7 @@ std::vector<Token> attempt_tokens(const RequestRecord& record) {
   std::vector<Token> tokens = record.prompt;
   const auto logged = record.log.tokens().begin();
   tokens.insert(tokens.end(), logged, logged + record.attempt->base);
+  if (record.attempt->base > 0 && planted(Mistake::kReplayWithoutLast)) tokens.pop_back();
   return tokens;
 }
 
@@ -120,6 +122,8 @@ void Dispatcher::dispatch(Record& record, const Route& chosen, Instant now) {
   AttemptRecord attempt;
   attempt.attempt = Attempt{++record.attempts};
   attempt.transfer = random_.mint<TransferId>();
+  if (planted(Mistake::kTokensOfOldAttempt))
+    attempt.transfer = {record.submit.request.hi, record.submit.request.lo};
   attempt.decode = chosen.decode;
   attempt.prefill = chosen.prefill;
   attempt.base = record.log.size();
@@ -154,6 +158,7 @@ void Dispatcher::send_prepare(Record& record) {
   if (!record.submit.ignore_eos) m.end_tokens = text_->end_tokens();
   m.end_tokens.insert(m.end_tokens.end(), record.submit.stop_tokens.begin(),
                       record.submit.stop_tokens.end());
+  if (attempt.base > 0 && planted(Mistake::kReplayWithoutEnd)) m.end_tokens.clear();
   m.remote_prefill = attempt.prefill.has_value();
   m.kv_digest = record.submit.kv_digest;
   m.deadline = record.admitted + record.submit.deadline - strand_->now();
@@ -201,7 +206,8 @@ void Dispatcher::book(Record& record, uint64_t cached) {
 }
 
 void Dispatcher::release(WorkerId id, Workload& share) {
-  if (WorkerRecord* worker = registry_.find(id)) worker->load -= share;
+  WorkerRecord* worker = registry_.find(id);
+  if (worker && !planted(Mistake::kBookingKept)) worker->load -= share;
   share = {};
 }
 

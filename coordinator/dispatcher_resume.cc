@@ -5,6 +5,7 @@
 #include "coordinator/dispatcher.h"
 #include "protocol/check.h"
 #include "protocol/limits.h"
+#include "protocol/planted.h"
 
 namespace headrace::coordinator {
 namespace {
@@ -60,7 +61,8 @@ void Dispatcher::on(Resume resume) {
   record->owner = resume.owner;
   record->detached.reset();
   record->touched = strand_->now();
-  record->log.rewind(resume.next);
+  const bool skips = planted(Mistake::kResumeSkips) && resume.next < record->log.size();
+  record->log.rewind(skips ? resume.next + 1 : resume.next);
   unpark(*record);
   deliver(*record);
   place();

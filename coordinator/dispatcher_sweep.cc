@@ -6,6 +6,7 @@
 #include "coordinator/dispatcher.h"
 #include "protocol/check.h"
 #include "protocol/limits.h"
+#include "protocol/planted.h"
 
 namespace headrace::coordinator {
 namespace {
@@ -48,6 +49,7 @@ void Dispatcher::sweep() {
   ping(now);
   probes().status(make_status());
   sweep_due_ = now + kSweepEvery;
+  if (planted(Mistake::kSweepsOnce)) return;
   sweep_timer_ = strand_->after(kSweepEvery, [this] { sweep(); });
 }
 
@@ -67,7 +69,8 @@ void Dispatcher::sweep_requests(Instant now) {
 }
 
 void Dispatcher::sweep_request(Record& record, Instant now) {
-  if (!record.ended && now - record.admitted > record.submit.deadline)
+  const bool forgotten = planted(Mistake::kDeadlineForgotten);
+  if (!record.ended && !forgotten && now - record.admitted > record.submit.deadline)
     return finish(record, Finish::kError,
                   late("the answer", "was not complete", record.submit.deadline));
   if (!record.attempt) return sweep_idle(record, now);

@@ -4,6 +4,7 @@
 
 #include "coordinator/dispatcher.h"
 #include "protocol/check.h"
+#include "protocol/planted.h"
 
 namespace headrace::coordinator {
 std::string Dispatcher::title(WorkerId id) const {
@@ -92,6 +93,7 @@ void Dispatcher::lose(WorkerId id, const Status& why, bool died) {
   for (const auto& [transfer, record] : attempts_) {
     const AttemptRecord& attempt = *record->attempt;
     const bool prefilling = record->phase != Phase::kDecoding && !attempt.prefill_done;
+    if (planted(Mistake::kDeathIgnored)) continue;
     if (attempt.decode != id && !(attempt.prefill == id && prefilling)) continue;
     const bool computed =
         record->phase == (attempt.decode == id ? Phase::kDecoding : Phase::kPrefilling);

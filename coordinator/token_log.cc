@@ -3,10 +3,13 @@
 #include <algorithm>
 
 #include "protocol/check.h"
+#include "protocol/planted.h"
 
 namespace headrace::coordinator {
 
 TokenLog::Verdict TokenLog::append(uint32_t position, std::span<const Token> ids) {
+  if (planted(Mistake::kGapTaken)) position = std::min(position, size());
+  if (planted(Mistake::kRepeatTaken)) position = std::max(position, size());
   if (position > size()) return Verdict::kGap;
   const size_t known = std::min<size_t>(size() - position, ids.size());
   if (!std::equal(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(known),
@@ -30,7 +33,7 @@ void TokenLog::mark_sent(size_t count) {
 
 bool TokenLog::acknowledge(uint32_t position) {
   if (position > sent_ || position < acknowledged_) return false;
-  acknowledged_ = position;
+  if (!planted(Mistake::kCreditLost)) acknowledged_ = position;
   return true;
 }
 

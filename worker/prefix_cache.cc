@@ -4,6 +4,7 @@
 
 #include "protocol/check.h"
 #include "protocol/limits.h"
+#include "protocol/planted.h"
 
 namespace headrace::worker {
 
@@ -143,7 +144,9 @@ void PrefixCache::name_blocks(PrefixPart& part, std::span<const Token> tokens,
                               size_t blocks) const {
   PrefixHash before = part.names.empty() ? prefix_root(key_, part.salt) : part.names.back();
   while (part.names.size() < blocks) {
-    before = prefix_next(key_, before, block_of(tokens, part.names.size()));
+    auto block = block_of(tokens, part.names.size());
+    if (planted(Mistake::kPrefixUnchecked)) block = block.first(1);
+    before = prefix_next(key_, before, block);
     part.names.push_back(before);
   }
 }
@@ -165,13 +168,13 @@ PrefixCache::Entry* PrefixCache::find(const PrefixHash& name, uint64_t salt, con
   const bool same =
       entry.parent == parent && entry.salt == salt &&
       std::equal(tokens.begin(), tokens.end(), entry.tokens.begin(), entry.tokens.end());
-  return same ? &entry : nullptr;
+  return same || planted(Mistake::kPrefixUnchecked) ? &entry : nullptr;
 }
 
 // Into the leaves or out of them.
 void PrefixCache::leaf_changed(Entry& entry) {
   const std::pair key(entry.released, raw(entry.block.block));
-  if (entry.idle && entry.children == 0) {
+  if ((entry.idle || planted(Mistake::kEvictInUse)) && entry.children == 0) {
     leaves_.insert(key);
   } else {
     leaves_.erase(key);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "protocol/check.h"
+#include "protocol/planted.h"
 
 namespace headrace::worker {
 
@@ -36,10 +37,12 @@ Status Worker::start(Ref<Uplink> uplink) {
     HandoffReceiver::Host host;
     host.memory = [this](BlockRef ref) {
       const bool ours = pool_.current(ref) && pool_.state(ref) == BlockState::kIncoming;
-      return ours ? engine_.block(ref.block) : std::span<std::byte>();
+      const bool late = planted(Mistake::kFreeOnCancel) || planted(Mistake::kRegrantEarly);
+      return ours || late ? engine_.block(ref.block) : std::span<std::byte>();
     };
     host.began = [this](TransferId transfer) {
       if (Sequence* s = find(transfer)) s->stage = Stage::kReceiving;
+      if (planted(Mistake::kReadIncoming)) received(transfer, {});
     };
     host.ended = [this](TransferId transfer, Status status) {
       received(transfer, std::move(status));
@@ -140,7 +143,8 @@ void Worker::sweep() {
   const Instant now = strand_->now();
   loop_lag_ = std::max<Duration>(now - sweep_due_, Duration{0});
   sweep_due_ = now + kSweepEvery;
-  sweep_timer_ = strand_->after(kSweepEvery, [this] { sweep(); });
+  if (!planted(Mistake::kWorkerSweepsOnce))
+    sweep_timer_ = strand_->after(kSweepEvery, [this] { sweep(); });
   if (receiver_) receiver_->sweep();
   for (auto& [key, s] : sequences_) {
     if (s.sender) s.sender->sweep();
@@ -159,7 +163,7 @@ void Worker::check_deadlines(Instant now) {
     const bool leased = s.stage == Stage::kGranted || s.stage == Stage::kReceiving;
     if (now >= s.deadline) {
       over.emplace_back(key, error(Errc::kDeadline, "the request's deadline ran out"));
-    } else if (leased && now >= s.lease) {
+    } else if (leased && now >= s.lease && !planted(Mistake::kNoLease)) {
       over.emplace_back(key, error(Errc::kDeadline, "the lease of the grant ran out"));
     }
   }
@@ -202,7 +206,8 @@ void Worker::release(Key key, bool quiesce) {
   CHECK(it != sequences_.end());
   Sequence& s = it->second;
   if (s.stage != Stage::kEnding) {
-    if (receiver_ && !receiver_->forget(s.transfer)) quarantine(s);
+    const bool reads_on = planted(quiesce ? Mistake::kFreeOnCancel : Mistake::kRegrantEarly);
+    if (receiver_ && !reads_on && !receiver_->forget(s.transfer)) quarantine(s);
     s.sender.reset();
     s.stage = Stage::kEnding;
     s.quiesce = quiesce;

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "protocol/check.h"
+#include "protocol/planted.h"
 #include "worker/worker.h"
 
 // What sequences take from the prefix cache and leave there, and how they give up their blocks.
@@ -46,6 +47,7 @@ uint32_t Worker::shared_blocks(const Sequence& s) const {
 uint32_t Worker::free_blocks(Sequence& s) {
   const std::span<const BlockRef> all(s.blocks);
   const size_t active = std::min<size_t>(s.active_blocks, all.size());
+  if (s.rest == Hold::kIncoming && planted(Mistake::kBlocksKept)) return 0;
   uint32_t freed = pool_.release(all.subspan(active), s.rest);
   freed += pool_.release(all.first(active), Hold::kActive);
   s.blocks.clear();

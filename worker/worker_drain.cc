@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "protocol/limits.h"
+#include "protocol/planted.h"
 #include "worker/worker.h"
 
 // The end of a worker: no new work, what runs is finished, what does not finish goes elsewhere.
@@ -24,7 +25,8 @@ void Worker::check_drain(Instant now) {
     if (quarantine_.health(now).ok()) return;
     on(Drain{options_.drain, {}});  // sick: to be started again
   }
-  if (sequences_.empty() || now >= drain_->until + kDrainLast) {
+  const bool forgets = planted(Mistake::kDrainForgets);
+  if (sequences_.empty() || forgets || now >= drain_->until + kDrainLast) {
     for (const auto& done : std::exchange(drain_->done, {})) done();
     return;
   }

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "protocol/check.h"
+#include "protocol/planted.h"
 #include "protocol/limits.h"
 #include "worker/worker.h"
 
@@ -60,7 +61,7 @@ Sequence Worker::make_sequence(to_worker::Prepare m) const {
   s.transfer = m.transfer;
   s.attempt = m.attempt;
   s.prompt_tokens = static_cast<uint32_t>(m.prompt.size());
-  s.generated_before = m.generated;
+  s.generated_before = planted(Mistake::kIndexFromZero) ? 0 : m.generated;
   s.max_tokens = std::min(m.max_tokens, engine_.card().context - s.prompt_tokens);
   s.tokens = std::move(m.prompt);
   s.penalties = Penalties(m.sampling, s.prompt_tokens - s.generated_before);
@@ -95,7 +96,8 @@ void Worker::on(const to_worker::Cancel& m) {
   if (!stale(m.term)) {
     coordinator_heard_ = strand_->now();
     Sequence* s = find(m.transfer);
-    if (s != nullptr && s->attempt == m.attempt) {
+    const bool lost = s != nullptr && s->in_step && planted(Mistake::kCancelWhileInStep);
+    if (s != nullptr && s->attempt == m.attempt && !lost) {
       const Key key = by_transfer_.at(m.transfer);
       remember(*s, AttemptFailed{m.transfer, m.attempt, m.reason});
       return release(key, true);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "protocol/check.h"
+#include "protocol/planted.h"
 #include "worker/worker.h"
 
 // Plan, run, apply: everything that moves the batch forward.
@@ -124,7 +125,7 @@ uint32_t Worker::promise(const Sequence& s) const {
 void Worker::preempt(Sequence& s) {
   CHECK(!s.in_step && s.stage == Stage::kRunning && !s.prefill_only);
   free_blocks(s);
-  s.computed = 0;
+  if (!planted(Mistake::kPreemptedKeepsCount)) s.computed = 0;
   s.stage = Stage::kWaiting;
   s.promised_tokens = promise(s);
   ++counters_.preempted;
