@@ -39,6 +39,7 @@ inline constexpr Duration kNoWorkerWait = 3s;
 // Workers.
 inline constexpr size_t kWorkersMax = 1024;
 inline constexpr Duration kRegisterWithin = 1500ms * kSlowdown;  // of a fresh link
+inline constexpr size_t kRegisterBytesMax = 256u << 10;          // its frame
 inline constexpr Duration kSilence = 1500ms * kSlowdown;         // no beat: dead
 inline constexpr Duration kBeatEvery = 250ms;
 inline constexpr Duration kSweepEvery = 100ms;

@@ -10,7 +10,7 @@ namespace headrace::coordinator {
 Result<Endpoint> MeshDoor::listen(Network& network, const Endpoint& at, Ref<WorkerEvents> events) {
   CHECK(!listener_);
   events_ = std::move(events);
-  auto listener = network.listen(at, LinkLimits{}, strand_,
+  auto listener = network.listen(at, {.first_frame_bytes_max = kRegisterBytesMax}, strand_,
                                  [weak = weak_from_this()](std::unique_ptr<Link> link) {
                                    if (auto self = weak.lock()) self->accept(std::move(link));
                                  });

@@ -12,7 +12,8 @@ namespace {
 
 constexpr size_t kHeader = 4;
 constexpr size_t kReceiveBytes = 64u << 10;
-constexpr size_t kGather = 32;  // frames handed to the system in one call
+constexpr size_t kGather = 32;            // frames handed to the system in one call
+constexpr size_t kFirstBytes = 4u << 10;  // reserved for a first frame before any of it has come
 
 // The socket and both directions of one link. Kept alive by its pending operations and by the
 // handle (AsioLink); everything happens on the strand.
@@ -44,6 +45,7 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   void on_read(const AsioError& failed, size_t bytes);
   bool take(std::span<const std::byte> bytes);
   bool take_header(std::span<const std::byte>& bytes);
+  bool grow();
   bool deliver();
   bool inside_frame() const { return header_have_ > 0; }
 
@@ -72,7 +74,9 @@ class Connection final : public std::enable_shared_from_this<Connection> {
   std::vector<std::byte> receive_;
   std::array<std::byte, kHeader> header_{};
   size_t header_have_ = 0;
-  Bytes body_;
+  size_t announced_ = 0;  // bytes of the frame
+  bool first_ = true;     // no frame has been delivered yet
+  Bytes body_;            // as far as memory was taken for it
   size_t body_have_ = 0;
   Instant read_progress_{};
 
@@ -140,7 +144,7 @@ void Connection::on_read(const AsioError& failed, size_t bytes) {
   }
   if (state_ == State::kOpen) {
     read_progress_ = strand_->now();
-    if (bytes == 0 && body_have_ == body_.size() && !deliver()) return;
+    if (bytes == 0 && body_have_ == body_.size() && !grow() && !deliver()) return;
     if (!take(std::span(receive_).first(bytes))) return;
     if (inside_frame()) watch();
   }
@@ -158,7 +162,7 @@ bool Connection::take(std::span<const std::byte> bytes) {
     std::memcpy(body_.data() + body_have_, bytes.data(), n);
     body_have_ += n;
     bytes = bytes.subspan(n);
-    if (body_have_ == body_.size() && !deliver()) return false;
+    if (body_have_ == body_.size() && !grow() && !deliver()) return false;
   }
   return state_ != State::kClosed;
 }
@@ -171,18 +175,29 @@ bool Connection::take_header(std::span<const std::byte>& bytes) {
   if (header_have_ < kHeader) return true;
   size_t size = 0;
   for (size_t i = 0; i < kHeader; ++i) size |= static_cast<size_t>(header_[i]) << (8 * i);
-  if (size > limits_.frame_bytes_max) {
-    fail(error(Errc::kInvalid, peer_ + " announced a frame of " + std::to_string(size) +
-                                   " bytes, the limit is " +
-                                   std::to_string(limits_.frame_bytes_max)));
+  const size_t most = first_ ? std::min(limits_.first_frame_bytes_max, limits_.frame_bytes_max)
+                             : limits_.frame_bytes_max;
+  if (size > most) {
+    fail(error(Errc::kInvalid, peer_ + " announced a" + (first_ ? " first" : "") + " frame of " +
+                                   std::to_string(size) + " bytes, the limit is " +
+                                   std::to_string(most)));
     return false;
   }
-  body_ = Bytes(size);
+  announced_ = size;
+  body_ = Bytes(first_ ? std::min(size, kFirstBytes) : size);
   body_have_ = 0;
   return size > 0 || deliver();
 }
 
+// More memory for a frame that has filled what it had; false if it is whole.
+bool Connection::grow() {
+  if (body_.size() == announced_) return false;
+  body_.resize(std::min(announced_, 2 * body_.size()));
+  return true;
+}
+
 bool Connection::deliver() {
+  first_ = false;
   header_have_ = 0;
   body_have_ = 0;
   Bytes frame = std::exchange(body_, {});

@@ -26,6 +26,9 @@ std::string to_string(const Endpoint& endpoint);
 
 struct LinkLimits {
   size_t frame_bytes_max = 8u << 20;    // a longer announcement closes the link
+  // The same for the first frame that arrives: a stranger's. Memory for it grows as it comes. Kept
+  // where bytes come from outside of the process (asio_link).
+  size_t first_frame_bytes_max = 8u << 20;
   size_t unsent_bytes_max = 64u << 20;  // more waiting to be sent closes the link
   Duration frame_deadline = 5s;         // from the last progress inside a begun frame
 };

@@ -39,10 +39,11 @@ Result<std::unique_ptr<HandoffReceiver>> HandoffReceiver::listen(std::shared_ptr
                                                                  const Layout& layout, Host host) {
   std::unique_ptr<HandoffReceiver> receiver(
       new HandoffReceiver(strand, options, layout, std::move(host)));
-  auto listener = network.listen(at, {.frame_bytes_max = kHandoffFrameMax}, strand,
-                                 [weak = std::weak_ptr(receiver->self_)](auto link) {
-                                   if (auto self = weak.lock()) (*self)->on_accept(std::move(link));
-                                 });
+  auto listener = network.listen(
+      at, {.frame_bytes_max = kHandoffFrameMax, .first_frame_bytes_max = kHelloBytesMax}, strand,
+      [weak = std::weak_ptr(receiver->self_)](auto link) {
+        if (auto self = weak.lock()) (*self)->on_accept(std::move(link));
+      });
   if (!listener) return std::move(listener).error();
   receiver->listener_ = std::move(*listener);
   return receiver;

@@ -27,6 +27,7 @@ constexpr uint32_t kHandoffVersion = 2;
 constexpr size_t kSliceBytesMax = size_t{1} << 20;
 // The longest frame: a slice and its header. Set as the links' limit.
 constexpr size_t kHandoffFrameMax = kSliceBytesMax + 64;
+constexpr size_t kHelloBytesMax = 256;  // the first frame of a channel
 constexpr size_t kVerdictMessageMax = 1024;
 
 using Mac = std::array<std::byte, 32>;

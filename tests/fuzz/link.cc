@@ -15,6 +15,7 @@ namespace headrace {
 namespace {
 
 constexpr size_t kFrameMax = 2000;
+constexpr size_t kFirstMax = 1200;
 
 struct Heard {
   std::vector<Bytes> frames;
@@ -27,7 +28,7 @@ std::vector<Bytes> rightful(std::span<const uint8_t> bytes) {
   while (bytes.size() >= 4) {
     uint32_t size = 0;
     std::memcpy(&size, bytes.data(), 4);
-    if (size > kFrameMax || size > bytes.size() - 4) break;
+    if (size > (frames.empty() ? kFirstMax : kFrameMax) || size > bytes.size() - 4) break;
     const auto body = std::as_bytes(bytes.subspan(4, size));
     frames.emplace_back(body.begin(), body.end());
     bytes = bytes.subspan(4 + size);
@@ -54,7 +55,8 @@ void feed(AsioRuntime& runtime, std::span<const uint8_t> bytes, size_t piece) {
   strand->post([&] {
     Socket socket(strand->executor());
     socket.assign(asio::ip::tcp::v4(), ends[0]);
-    auto link = make_asio_link(strand, std::move(socket), {.frame_bytes_max = kFrameMax});
+    auto link = make_asio_link(strand, std::move(socket),
+                               {.frame_bytes_max = kFrameMax, .first_frame_bytes_max = kFirstMax});
     link->start([heard](Bytes frame) { heard->frames.push_back(std::move(frame)); },
                 [heard](Status why) { heard->closed.set_value(std::move(why)); });
     made.set_value(std::move(link));

@@ -68,8 +68,23 @@ TEST_CASE("an announced giant is refused before anything is allocated") {
   CHECK(stranger.say(framed(0xFFFFFFFF, {})));
   const Status why = stranger.closed();
   CHECK(why.code == Errc::kInvalid);
-  CHECK(why.message.find("announced a frame of 4294967295 bytes, the limit is 1000") !=
+  CHECK(why.message.find("frame of 4294967295 bytes, the limit is 1000") !=
         std::string::npos);
+}
+
+TEST_CASE("a first frame has its own limit, and comes whole though memory for it grows") {
+  Stranger giant({.first_frame_bytes_max = 1000});
+  CHECK(giant.say(framed(1001, {})));
+  CHECK(giant.closed().message.find("first frame of 1001 bytes, the limit is 1000") !=
+        std::string::npos);
+  Stranger stranger({.first_frame_bytes_max = 300'000});
+  const Bytes first = pattern(300'000, 1);
+  const Bytes second = pattern(400'000, 2);
+  for (const Bytes& body : {first, second})
+    CHECK(stranger.say(framed(static_cast<uint32_t>(body.size()), body)));
+  REQUIRE(eventually(stranger.side.strand, [&] { return stranger.side.frames.size() == 2; }));
+  CHECK(stranger.side.frames[0] == first);
+  CHECK(stranger.side.frames[1] == second);
 }
 
 TEST_CASE("frames that come byte by byte, or many at once, are the same frames") {
