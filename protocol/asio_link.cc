@@ -13,7 +13,7 @@ namespace {
 constexpr size_t kHeader = 4;
 constexpr size_t kReceiveBytes = 64u << 10;
 constexpr size_t kGather = 32;            // frames handed to the system in one call
-constexpr size_t kFirstBytes = 4u << 10;  // reserved for a first frame before any of it has come
+constexpr size_t kFirstBytes = 4u << 10;  // reserved for a stranger before anything has come
 
 // The socket and both directions of one link. Kept alive by its pending operations and by the
 // handle (AsioLink); everything happens on the strand.
@@ -115,13 +115,14 @@ void Connection::start(std::function<void(Bytes)> on_frame, std::function<void(S
   on_frame_ = std::move(on_frame);
   on_closed_ = std::move(on_closed);
   if (failure_) return fail_soon(*failure_);
-  receive_.resize(kReceiveBytes);
+  receive_.resize(kFirstBytes);
   read();
 }
 
 // --- reading ---
 
 void Connection::read() {
+  if (!first_) receive_.resize(kReceiveBytes);
   // The rest of a long body goes straight to its place.
   const bool direct = body_.size() - body_have_ >= kReceiveBytes;
   const auto buffer = direct ? asio::buffer(body_.data() + body_have_, body_.size() - body_have_)
@@ -292,7 +293,7 @@ void Connection::close() {
   strand_->core().flushing.fetch_add(1);
   // Reading goes on, or unread bytes would turn the end into a reset that destroys ours on the way.
   if (!started_) {
-    receive_.resize(kReceiveBytes);
+    receive_.resize(kFirstBytes);
     read();
   }
   if (outgoing_.empty()) finish_flush();
