@@ -11,12 +11,16 @@ class Proxy:
     hold(d)  lets nothing through in direction d ("up": towards the target, "down", "both") until
              heal(); nothing is lost, so whoever waits sees silence, not an end
     delay    seconds that every piece waits
+    heard    what each connection said towards the target, its first bytes, while `tap` is set
     """
+
+    HEARD_MAX = 1 << 20
 
     loop = None
 
     def __init__(self, target, port=0):
         self.target, self.delay = target, 0.0
+        self.tap, self.heard = False, []
         self._cut = False
         self._open = set()
         self._gates = {}
@@ -55,9 +59,14 @@ class Proxy:
             end.transport.abort()
 
     async def _pump(self, reader, writer, direction):
+        heard = bytearray()
+        if self.tap and direction == "up":
+            self.heard.append(heard)
         try:
             while True:
                 piece = await reader.read(1 << 16)
+                if self.tap and len(heard) < self.HEARD_MAX:
+                    heard += piece
                 if self.delay:
                     await asyncio.sleep(self.delay)
                 await self._gates[direction].wait()
