@@ -3,8 +3,8 @@
 #include <utility>
 
 #include "protocol/check.h"
-#include "protocol/planted.h"
 #include "protocol/limits.h"
+#include "protocol/planted.h"
 #include "worker/worker.h"
 
 // What the coordinator asks: Prepare, Start, Cancel, and what becomes of a grant. Every message may
