@@ -99,9 +99,10 @@ struct Acknowledge {
   uint64_t owner = 0;
 };
 
-// To the Dispatcher: the client asks to stop. Ended{kCancelled} follows.
+// To the Dispatcher: the client asks to stop. Ended{kCancelled} follows. `owner` as in Acknowledge.
 struct Abandon {
   RequestId request;
+  uint64_t owner = 0;
 };
 
 // To the Dispatcher: the client is gone. Like Abandon, but a resumable request goes on and waits

@@ -91,7 +91,9 @@ void Dispatcher::on(Acknowledge ack) {
 void Dispatcher::on(Abandon abandon) {
   auto it = requests_.find(abandon.request);
   if (it == requests_.end() || it->second->phase == Phase::kRetained) return;
-  finish(*it->second, Finish::kCancelled, error(Errc::kCancelled, "the client gave up"));
+  Record& record = *it->second;
+  if (abandon.owner != 0 && (record.detached || abandon.owner != record.owner)) return;
+  finish(record, Finish::kCancelled, error(Errc::kCancelled, "the client gave up"));
 }
 
 // Sends what the credit allows; then, if that was all of an answer that is over, its end.

@@ -32,7 +32,7 @@ void GatewayStream::leave(bool lost) {
   if (lost)
     core_.dispatcher.tell(Detach{id_, owner_});
   else
-    core_.dispatcher.tell(Abandon{id_});
+    core_.dispatcher.tell(Abandon{id_, owner_});
 }
 
 void GatewayStream::on(Chunk chunk) {
@@ -64,7 +64,7 @@ void GatewayStream::returned(uint64_t number) {
     pending_.pop_front();
     ++first_;
   }
-  if (first_ != before && !ended_) core_.dispatcher.tell(Acknowledge{id_, end});
+  if (first_ != before && !ended_) core_.dispatcher.tell(Acknowledge{id_, end, owner_});
   complete_if_written();
 }
 

@@ -96,6 +96,21 @@ struct Choice {
   int offers = 0;
 };
 
+// Whether a hand-off to it would carry anything.
+bool may_receive(const RouteRequest& request, const WorkerView& d) {
+  return d.receives && request.prompt_tokens >= 2 && lacking(request, d) > 0;
+}
+
+// Some hand-off is possible, now or once a prefill worker has room, that is not known to fail.
+bool healthy_pair(const RouteRequest& request, std::span<const WorkerView> workers) {
+  for (const WorkerView& d : workers) {
+    if (!may_decode(request, d) || !may_receive(request, d)) continue;
+    for (const WorkerView& p : workers)
+      if (could_prefill(request, p) && !avoided(request, p.id) && !sick(request, p, d)) return true;
+  }
+  return false;
+}
+
 Choice choose(const RouteRequest& request, std::span<const WorkerView> workers) {
   Choice out;
   Rank best_rank;
@@ -105,16 +120,13 @@ Choice choose(const RouteRequest& request, std::span<const WorkerView> workers) 
     out.best = candidate;
     best_rank = rank;
   };
+  // With `always` a decode worker prefills only where no hand-off is possible.
+  const bool handed = request.mode == PdMode::kAlways && healthy_pair(request, workers);
   for (const WorkerView& d : workers) {
     if (!may_decode(request, d)) continue;
     const int d_failed = avoided(request, d.id) ? 2 : 0;
-    const bool hand_off = d.receives && request.prompt_tokens >= 2 && lacking(request, d) > 0;
-    // With `always` a decode worker prefills only where no hand-off is possible.
-    const bool must_receive =
-        request.mode == PdMode::kAlways && hand_off &&
-        std::any_of(workers.begin(), workers.end(), [&](const WorkerView& p) {
-          return could_prefill(request, p) && !avoided(request, p.id) && !sick(request, p, d);
-        });
+    const bool hand_off = may_receive(request, d);
+    const bool must_receive = handed && hand_off;
     if (!must_receive) {
       const Duration time = local_time(request, d);
       offer({d_failed, time, 1, d.in_flight, raw(d.id), 0},

@@ -147,4 +147,67 @@ TEST_CASE("who gets a request: auto, ties, room, failures") {
   }
 }
 
+TEST_CASE("what is cached need neither be computed nor sent") {
+  struct Row {
+    const char* what;
+    uint64_t n, p_cached, d_cached, b_cached;
+    PdMode mode;
+    uint64_t decode, prefill;
+    const char* reason;
+    uint64_t cached;
+  };
+  // P (1) is ten times as fast as D (2) and B (3), which are equal.
+  const Row rows[] = {
+      {"nobody has anything", 1000, 0, 0, 0, PdMode::kAuto, 2, 1, "time", 0},
+      {"D has nearly all", 1000, 0, 992, 0, PdMode::kAuto, 2, 0, "prefix", 992},
+      {"B has nearly all", 1000, 0, 0, 992, PdMode::kAuto, 3, 0, "prefix", 992},
+      {"P has it: it is only sent", 1000, 992, 0, 0, PdMode::kAuto, 2, 1, "time", 992},
+      {"always: P computes although D has half", 1000, 0, 512, 0, PdMode::kAlways, 2, 1, "time", 0},
+      {"always: the transfer to B is shorter", 1000, 0, 0, 512, PdMode::kAlways, 3, 1, "prefix", 0},
+      {"always: D lacks nothing before the last", 993, 0, 992, 0, PdMode::kAlways, 2, 0, "prefix",
+       992},
+      {"never", 1000, 992, 0, 16, PdMode::kNever, 3, 0, "prefix", 16},
+  };
+  for (const Row& row : rows) {
+    CAPTURE(row.what);
+    auto p = worker(1, Role::kPrefill, 1000), d = worker(2, Role::kDecode);
+    auto b = worker(3, Role::kDecode);
+    p.cached_tokens = row.p_cached;
+    d.cached_tokens = row.d_cached;
+    b.cached_tokens = row.b_cached;
+    const std::vector<WorkerView> all = {p, d, b};
+    const auto r = route(prompt(row.n, row.mode), all);
+    REQUIRE(r);
+    CHECK(decode_of(r) == row.decode);
+    CHECK(prefill_of(r) == row.prefill);
+    CHECK(r->reason == row.reason);
+    CHECK(r->cached_tokens == row.cached);
+  }
+  const std::vector<WorkerView> one = {worker(2, Role::kDecode)};
+  CHECK(route(prompt(10), one)->reason == "only_choice");
+}
+
+TEST_CASE("sick pairs are used if there is no other, suspects are kept apart") {
+  const auto P = worker(1, Role::kPrefill), D = worker(2, Role::kDecode);
+  auto r = prompt(10, PdMode::kAlways);
+  r.sick = {{WorkerId{1}, WorkerId{2}}};
+  std::vector<WorkerView> all = {P, D};
+  CHECK(prefill_of(route(r, all)) == 0);
+  CHECK(decode_of(route(r, all)) == 2);
+  all = {P, D, worker(3, Role::kDecode)};
+  CHECK(prefill_of(route(r, all)) == 1);
+  CHECK(decode_of(route(r, all)) == 3);
+  all = {P, D, worker(4, Role::kPrefill)};
+  CHECK(prefill_of(route(r, all)) == 4);
+  auto holds = worker(5, Role::kBoth);
+  holds.busy_with_suspect = true;
+  all = {holds};
+  CHECK(decode_of(route(prompt(10), all)) == 5);
+  auto suspect = prompt(10);
+  suspect.suspect = true;
+  CHECK_FALSE(route(suspect, all));
+  all = {holds, worker(6, Role::kBoth)};
+  CHECK(decode_of(route(suspect, all)) == 6);
+}
+
 }  // namespace headrace::coordinator

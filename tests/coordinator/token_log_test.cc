@@ -42,4 +42,23 @@ TEST_CASE("credit bounds what is sent") {
   CHECK(log.all_sent());
 }
 
+TEST_CASE("a log is cut behind a stop text, and sent again from anywhere") {
+  TokenLog log;
+  const std::vector<Token> ids = {1, 2, 3, 4, 5};
+  CHECK(log.append(0, ids) == TokenLog::Verdict::kAppended);
+  log.mark_sent(2);
+  log.truncate(3);
+  CHECK(log.size() == 3);
+  CHECK(log.sendable().size() == 1);
+  log.mark_sent(1);
+  CHECK(log.acknowledge(3));
+  log.rewind(1);
+  CHECK(log.sent() == 1);
+  CHECK(log.sendable().size() == 2);
+  CHECK(log.sendable()[0] == 2);
+  CHECK_FALSE(log.acknowledge(3));  // of the one before
+  log.rewind(3);
+  CHECK(log.all_sent());
+}
+
 }  // namespace headrace::coordinator

@@ -1,0 +1,134 @@
+// Answers of workers to what they were told: coordinator/dispatcher_protocol.cc.
+#include "tests/coordinator/fakes.h"
+
+#include <doctest/doctest.h>
+
+namespace headrace::coordinator {
+using namespace fakes;
+namespace {
+
+struct PairBench : Bench {
+  PairBench() : Bench({Term{1}, PdMode::kAlways}) {
+    join(Role::kPrefill, 1);
+    join(Role::kDecode, 2);
+  }
+  GrantedBlocks right() {
+    const auto& p = *last<to_worker::Prepare>(2);
+    GrantedBlocks g{{2, 2}, hello(Role::kDecode, 2).kv, {1, 1}, {}};
+    for (uint32_t block = 0; block * 16 < p.prompt.size(); ++block)
+      g.blocks.push_back({BlockId{block}, Generation{++generation}});
+    return g;
+  }
+  void answer(GrantedBlocks granted) {
+    const auto& p = *last<to_worker::Prepare>(2);
+    from(2, to_coordinator::Grant{p.transfer, p.attempt, std::move(granted)});
+  }
+};
+
+}  // namespace
+
+TEST_CASE("grants that cannot be: nobody is sent there, the worker is left alone for a while") {
+  for (const int kind : {0, 1, 2, 3, 4, 5, 6}) {
+    CAPTURE(kind);
+    PairBench b;
+    b.submit(std::string(40, 'a'), 1);
+    GrantedBlocks g = b.right();
+    REQUIRE(g.blocks.size() == 3);
+    if (kind == 0) g.endpoint = {"10.0.0.1", 80};  // P would dial a stranger
+    if (kind == 1) g.endpoint.port = 0;
+    if (kind == 2) g.decode = {7, 7};
+    if (kind == 3) g.blocks[1] = g.blocks[0];
+    if (kind == 4) g.blocks[1].block = BlockId{100};
+    if (kind == 5) g.blocks.pop_back();
+    if (kind == 6) g.blocks.clear();
+    b.answer(g);
+    CHECK(b.count<to_worker::Start>(1) == 0);
+    CHECK(b.status().totals.attempts_failed == 1);
+    CHECK(b.status().waiting == 1);  // distrusted: not asked again at once
+    b.live(kDistrust + 200ms);
+    CHECK(b.status().running == 1);
+  }
+}
+
+TEST_CASE("a block that is being filled cannot be granted again") {
+  PairBench b;
+  b.submit("abcde", 1);
+  const GrantedBlocks first = b.right();
+  b.answer(first);
+  CHECK(b.count<to_worker::Start>(1) == 1);
+  b.submit("fghij", 2);
+  GrantedBlocks second = b.right();
+  second.blocks = first.blocks;
+  b.answer(second);
+  CHECK(b.count<to_worker::Start>(1) == 1);
+  // Once owned it is the decode worker's own affair; freed, it has another generation.
+  PairBench c;
+  c.submit("abcde", 1);
+  c.answer(first);
+  c.prefill_done(1);
+  c.owned(2);
+  c.tokens(2, 0, "x", Finish::kStop);
+  c.submit("fghij", 2);
+  GrantedBlocks again = c.right();
+  again.blocks = {{first.blocks[0].block, Generation{77}}};
+  c.answer(again);
+  CHECK(c.count<to_worker::Start>(1) == 2);
+}
+
+TEST_CASE("blocks before the grant are those that the decode worker has") {
+  PairBench b;
+  b.submit(std::string(40, 'a'), 1);
+  GrantedBlocks g = b.right();
+  g.first_block = 2;
+  g.blocks.erase(g.blocks.begin(), g.blocks.begin() + 2);
+  b.answer(g);
+  REQUIRE(b.count<to_worker::Start>(1) == 1);
+  CHECK(b.last<to_worker::Start>(1)->grant == g);
+}
+
+TEST_CASE("nothing to hand over: the decode worker begins without a grant") {
+  PairBench b;
+  auto client = b.submit("abcde", 1);
+  b.owned(2);
+  CHECK(b.status().workers.at(0).in_flight == 0);
+  b.tokens(2, 0, "x", Finish::kStop);
+  CHECK(client->text == "x.");
+  CHECK_FALSE(client->ended->remote_prefill);
+  CHECK(b.count<to_worker::Start>(1) == 0);
+}
+
+TEST_CASE("a repeated grant changes nothing, another one means that the transfer was lost") {
+  PairBench b;
+  b.submit("abcde", 1);
+  const GrantedBlocks g = b.right();
+  b.answer(g);
+  b.answer(g);
+  CHECK(b.count<to_worker::Start>(1) == 1);
+  CHECK(b.status().totals.attempts_failed == 0);
+  GrantedBlocks other = g;
+  other.key = {2, 2};
+  b.answer(other);
+  CHECK(b.status().totals.attempts_failed == 1);
+}
+
+TEST_CASE("a pair that failed to hand over is left alone for a while, other pairs are not") {
+  Bench b({Term{1}, PdMode::kAlways});
+  b.join(Role::kPrefill, 1);
+  b.join(Role::kDecode, 2);
+  auto first = b.submit("abcde", 1);
+  b.grant(2);
+  const auto s = *b.last<to_worker::Start>(1);
+  b.from(1, to_coordinator::AttemptFailed{s.transfer, s.attempt,
+                                          error(Errc::kDisconnected, "no way there")});
+  // Another request that has not failed anywhere avoids the pair as well.
+  b.submit("fghij", 2);
+  CHECK_FALSE(b.last<to_worker::Prepare>(2)->remote_prefill);
+  b.join(Role::kDecode, 3);
+  b.submit("klmno", 3);
+  CHECK(b.last<to_worker::Prepare>(3)->remote_prefill);
+  b.live(kPairBackoffMin + 200ms);
+  b.lose(3);
+  CHECK(b.last<to_worker::Prepare>(2)->remote_prefill);
+}
+
+}  // namespace headrace::coordinator
