@@ -95,13 +95,14 @@ int coordinate(const CoordinatorCommand& command) {
   const auto eyes = CoordinatorStatusPort::open(command.metrics, command.metrics_given);
   if (!eyes) return fail(eyes.error());
   OsRandom random;
-  AsioRuntime runtime(1);  // its tasks use `random` until it has ended
+  AsioRuntime runtime(2);  // its tasks use `random` until it has ended
   AsioNetwork network(runtime);
   const auto leaving = std::make_shared<Leaving>();
   const auto signals = runtime.make_strand();
   runtime.on_signals(signals, ending_signals(), [leaving](int) { leaving->signal(); });
   coordinator::CoordinatorOptions options;
   options.mesh = mesh;
+  options.text_strand = runtime.make_strand();  // a long prompt holds up no worker and no client
   options.dispatcher.term = fresh_term();
   options.dispatcher.pd = *coordinator::parse_pd_mode(command.pd);
   options.dispatcher.metrics = (*eyes)->endpoint();
