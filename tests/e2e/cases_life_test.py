@@ -140,7 +140,7 @@ class Leaving(unittest.TestCase):
                 if kill_twice:
                     await asyncio.sleep(0.3)
                     process.process.send_signal(signal.SIGTERM)
-            await asyncio.sleep(0.1 if kill_twice else 0.01)
+            await asyncio.sleep(0.01 * stream.times[-1][1])  # a client that takes 100 tokens a second
 
         promise, stream = client.start("a", stream=rpc.Stream(slow), max_tokens=400)
         try:
