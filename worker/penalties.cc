@@ -18,13 +18,14 @@ Penalties::Penalties(const Sampling& sampling, uint32_t first_generated)
       bias_(sampling.bias),
       first_generated_(first_generated) {
   entries_.reserve(bias_.size());
+  std::stable_sort(bias_.begin(), bias_.end(), kById);
   for (const LogitBias& b : bias_) {
-    Entry entry;
-    entry.id = b.id;
-    entry.bias = b.bias;
-    entries_.push_back(entry);
+    if (entries_.empty() || entries_.back().id != b.id) {
+      entries_.emplace_back();
+      entries_.back().id = b.id;
+    }
+    entries_.back().bias += b.bias;
   }
-  std::sort(entries_.begin(), entries_.end(), kById);
 }
 
 std::vector<kernels::LogitEdit> Penalties::edits(std::span<const Token> tokens) {

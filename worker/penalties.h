@@ -18,7 +18,7 @@ class Penalties {
  public:
   Penalties() = default;
   // tokens[first_generated...] of the sequence were generated, those before are the prompt proper:
-  // prompt_tokens - generated_before of a Sequence.
+  // prompt_tokens - generated_before of a Sequence. An id with two biases gets their sum.
   Penalties(const Sampling& sampling, uint32_t first_generated);
 
   // Nothing to do, ever: edits() is empty.

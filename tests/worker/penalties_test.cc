@@ -96,6 +96,9 @@ TEST_CASE("a bias is added whether its id was seen or not") {
   s.bias = {{8, 100}, {2, -1}};
   CHECK_FALSE(Penalties(s, 1).idle());
   CHECK(once(s, 1, {1}) == std::map<Token, Effect>{{2, {5, -7}}, {8, {106, 94}}});
+  s.bias = {{8, 1}, {2, -1}, {8, 2}};  // the edge refuses it; here the edits must stay one an id
+  CHECK(once(s, 1, {1}) == std::map<Token, Effect>{{2, {5, -7}}, {8, {9, -3}}});
+  s.bias = {{8, 100}, {2, -1}};
   s.repetition_penalty = 2;
   s.presence_penalty = 1;
   CHECK(once(s, 0, {2}) == std::map<Token, Effect>{{2, {1, -14}}, {8, {106, 94}}});
