@@ -23,7 +23,8 @@ Dispatcher::Dispatcher(std::shared_ptr<Strand> strand, Random& random, Ref<MeshP
       make_text_(std::move(make_text)),
       options_(std::move(options)),
       cache_key_(random_.mint<CacheKey>()) {
-  if (!options_.probes) options_.probes = std::make_shared<Probes>();
+  watched_ = options_.probes != nullptr;
+  if (!watched_) options_.probes = std::make_shared<Probes>();
 }
 
 Status Dispatcher::check_submit(const Submit& submit) const {

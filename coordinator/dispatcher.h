@@ -141,7 +141,7 @@ class Dispatcher final : public WorkerEvents, public std::enable_shared_from_thi
   // Attempts.
   void place();
   std::vector<WorkerView> views(const Record& record, Instant now) const;
-  std::optional<Route> choose(const Record& record, Instant now) const;
+  std::optional<Route> choose(const Record& record, Instant now, bool suspect) const;
   // Ok, or why no worker of this cluster could ever take it. An answer without a length of its own
   // gets one: to the end of the context, or of what the largest worker holds.
   Status fit(Record& record) const;
@@ -223,6 +223,7 @@ class Dispatcher final : public WorkerEvents, public std::enable_shared_from_thi
   TextModelFactory make_text_;
   DispatcherOptions options_;
   CacheKey cache_key_;
+  bool watched_ = false;  // someone gave probes
 
   Registry registry_;
   PrefixIndex prefix_;

@@ -43,7 +43,9 @@ void Dispatcher::place() {
       finish(record, Finish::kError, std::move(status));
       continue;
     }
-    const std::optional<Route> chosen = choose(record, now);
+    const std::optional<Route> chosen = choose(record, now, record.deaths > 0);
+    // One that only waits for another suspect's first token holds up nobody else.
+    if (!chosen && record.deaths > 0 && choose(record, now, false)) continue;
     if (!chosen) break;
     queue_.remove(&record);
     dispatch(record, *chosen, now);
@@ -78,7 +80,7 @@ std::vector<WorkerView> Dispatcher::views(const Record& record, Instant now) con
   return out;
 }
 
-std::optional<Route> Dispatcher::choose(const Record& record, Instant now) const {
+std::optional<Route> Dispatcher::choose(const Record& record, Instant now, bool suspect) const {
   const ModelCard& card = *registry_.card();
   const uint64_t prompt = record.prompt.size() + record.log.size();
   const uint32_t left = record.max_tokens - record.log.size();
@@ -91,7 +93,7 @@ std::optional<Route> Dispatcher::choose(const Record& record, Instant now) const
       blocks_for(uint64_t{record.prompt.size()} + record.max_tokens, card.block_tokens);
   request.kv_token_bytes = card.cost.kv_token_bytes;
   request.mode = options_.pd;
-  request.suspect = record.deaths > 0;
+  request.suspect = suspect;
   request.avoid = record.avoid;
   request.sick = pairs_.sick(now);
   return route(request, views(record, now));

@@ -92,14 +92,15 @@ void Dispatcher::retire(Record& record) {
   record.chain = {};
   drop_encoding(record);
   retained_.push_back(&record);
-  retained_bytes_ += weight(record);
+  record.retained = weight(record);
+  retained_bytes_ += record.retained;
   while (retained_.size() > kRetainedMax || retained_bytes_ > kRetainedBytesMax)
     erase(*retained_.front());
 }
 
 void Dispatcher::unretain(Record& record) {
   retained_.remove(&record);
-  retained_bytes_ -= weight(record);
+  retained_bytes_ -= record.retained;
 }
 
 void Dispatcher::on(BeginDrain drain) {

@@ -47,7 +47,7 @@ void Dispatcher::sweep() {
   poison_.sweep(now);
   place();
   ping(now);
-  probes().status(make_status());
+  if (watched_) probes().status(make_status());
   sweep_due_ = now + kSweepEvery;
   if (planted(Mistake::kSweepsOnce)) return;
   sweep_timer_ = strand_->after(kSweepEvery, [this] { sweep(); });

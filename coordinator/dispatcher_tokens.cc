@@ -74,6 +74,7 @@ void Dispatcher::take_run(WorkerId from, to_coordinator::TokenRun& run) {
     ++totals_.stale;
     return;
   }
+  const bool suspect = record->deaths > 0;
   const uint32_t before = record->log.size();
   if (Status bad = append(from, *record, run); !bad.ok()) {
     bad.message = title(from) + " " + bad.message;
@@ -92,7 +93,8 @@ void Dispatcher::take_run(WorkerId from, to_coordinator::TokenRun& run) {
     record->phase = Phase::kParked;
   }
   deliver(*record);
-  if (record->phase == Phase::kParked) place();
+  // Room was made, or the next suspect may come.
+  if (suspect || record->phase == Phase::kParked) place();
 }
 
 // New tokens, the first of them at position `before`.

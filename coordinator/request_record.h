@@ -87,8 +87,9 @@ struct RequestRecord {
   std::optional<Instant> dispatched;
   std::optional<Instant> first_token;
   Instant last_token{};
-  Instant touched{};  // when the client last took something
-  Instant over{};     // when it ended
+  Instant touched{};    // when the client last took something
+  Instant over{};       // when it ended
+  size_t retained = 0;  // bytes it is counted with while it is retained
 
   TokenLog log;
   std::optional<TextLog> text;     // with the prompt

@@ -212,9 +212,17 @@ TEST_CASE("one suspect a worker, until it has made a token") {
   b.join(Role::kBoth, 2);
   CHECK(b.count<to_worker::Prepare>(2) == 1);
   CHECK(b.status().waiting == 1);
-  b.tokens(2, 0, "x");
-  b.live(100ms);
+  b.submit("EF", 3);  // one that is not under suspicion is not held up
   CHECK(b.count<to_worker::Prepare>(2) == 2);
+  const auto& p = std::get<to_worker::Prepare>(*std::find_if(
+      b.mesh->sent[2].begin(), b.mesh->sent[2].end(),
+      [](const ToWorker& m) { return std::holds_alternative<to_worker::Prepare>(m); }));
+  to_coordinator::TokenRun run;
+  run.transfer = p.transfer;
+  run.attempt = p.attempt;
+  run.ids = {'x'};
+  b.from(2, to_coordinator::Tokens{{run}});
+  CHECK(b.count<to_worker::Prepare>(2) == 3);  // at once
 }
 
 }  // namespace headrace::coordinator
