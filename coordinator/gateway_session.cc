@@ -14,9 +14,6 @@ namespace {
 constexpr Duration kAnswerWithin = 30s;  // the Dispatcher, to a question
 constexpr uint32_t kProtocol = 1;        // minor version of api.capnp
 
-// What a text may come to that was asked for by ids; a client takes no more in one message.
-constexpr size_t kDetokenizedBytesMax = 4u << 20;
-
 // One question to the Dispatcher.
 template <class T>
 class OneShot final : public ReplyPort<T> {
@@ -54,12 +51,6 @@ class Session final : public api::Headrace::Server {
     return error(
         Errc::kOverloaded,
         "this connection has " + std::to_string(Gateway::kOpenCallsMax) + " open calls, its limit");
-  }
-
-  static Status too_long(size_t bytes) {
-    return error(Errc::kInvalid, "ids: their text has " + std::to_string(bytes) +
-                                     " bytes, the limit is " +
-                                     std::to_string(kDetokenizedBytesMax));
   }
 
   // Asks the Dispatcher; `make` builds the question around the reply address.
@@ -132,8 +123,6 @@ class Session final : public api::Headrace::Server {
         .then([context](T text) mutable {
           auto result = context.getResults().initResult();
           if (!text) return write(result.initError(), text.error());
-          if (text->size() > kDetokenizedBytesMax)
-            return write(result.initError(), too_long(text->size()));
           result.setOk(capnp::Text::Reader(text->c_str(), text->size()));
         })
         .attach(Open(open_calls_));

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "coordinator/limits.h"
 #include "coordinator/utf8.h"
 #include "protocol/limits.h"
 
@@ -108,11 +109,10 @@ Status read_sampling(api::Sampling::Reader from, Submit& submit) {
 
 Status read_stops(api::GenerateRequest::Reader from, Submit& submit) {
   const auto stop = from.getStop();
-  if (stop.size() > kStopTextsMax) return over("stop", stop.size(), "texts", kStopTextsMax);
+  if (stop.size() > kStopsMax) return over("stop", stop.size(), "texts", kStopsMax);
   for (uint32_t i = 0; i < stop.size(); ++i) {
     const std::string which = "stop[" + std::to_string(i) + "]";
-    if (stop[i].size() > kStopTextBytesMax)
-      return over(which, stop[i].size(), "bytes", kStopTextBytesMax);
+    if (stop[i].size() > kStopBytesMax) return over(which, stop[i].size(), "bytes", kStopBytesMax);
     if (stop[i].size() == 0) return error(Errc::kInvalid, which + " is empty");
     std::string text = headrace::to_string(stop[i]);
     if (first_invalid_utf8(text) != text.npos)
@@ -120,8 +120,8 @@ Status read_stops(api::GenerateRequest::Reader from, Submit& submit) {
     submit.stop.push_back(std::move(text));
   }
   const auto tokens = from.getStopTokens();
-  if (tokens.size() > kStopTokenIdsMax)
-    return over("stop_tokens", tokens.size(), "ids", kStopTokenIdsMax);
+  if (tokens.size() > kStopTokensMax)
+    return over("stop_tokens", tokens.size(), "ids", kStopTokensMax);
   for (const Token id : tokens) submit.stop_tokens.push_back(id);
   submit.include_stop = from.getIncludeStop();
   submit.ignore_eos = from.getIgnoreEos();
@@ -140,8 +140,8 @@ Status read_deadline(uint64_t ms, Submit& submit) {
 
 Result<Submit> read_request(api::GenerateRequest::Reader from) {
   Submit submit;
-  if (from.getCacheSalt().size() > kCacheSaltMax)
-    return over("cache_salt", from.getCacheSalt().size(), "bytes", kCacheSaltMax);
+  if (from.getCacheSalt().size() > kCacheSaltBytesMax)
+    return over("cache_salt", from.getCacheSalt().size(), "bytes", kCacheSaltBytesMax);
   submit.cache_salt = headrace::to_string(from.getCacheSalt());
   submit.request = read_request_id(from.getRequestId());
   submit.resumable = from.getResumable();

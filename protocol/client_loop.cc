@@ -3,12 +3,14 @@
 #include <utility>
 
 #include "protocol/client_stream.h"
+#include "protocol/client_words.h"
 
 namespace headrace::client {
 namespace {
 
 constexpr GuardLimits kAnswers{.bytes_max = 8 << 20, .first_bytes_max = 8 << 20};
-constexpr Duration kRenewWithin = 5s;  // one try to connect anew
+constexpr Duration kRenewWithin = 5s;   // one try to connect anew
+constexpr Duration kCancelWithin = 1s;  // the coordinator, to a cancel
 
 // The system's reason alone, where KJ wraps one: "Connection refused".
 std::string reason(const kj::Exception& exception) {
@@ -119,8 +121,7 @@ std::shared_ptr<Generation::State> Loop::begin(Question question,
   }
   // The strand outlives the client: a late cancel goes nowhere.
   state->cancel = [this, weak = std::weak_ptr<KjStrand>(thread_.strand()), id] {
-    if (auto s = weak.lock())
-      s->post([this, id] { finish(id, error(Errc::kCancelled, "cancelled")); });
+    if (auto s = weak.lock()) s->post([this, id] { abandon(id); });
   };
   strand().post([this, id, question = std::move(question), state]() mutable {
     start(id, std::move(question), state);
@@ -150,6 +151,24 @@ void Loop::start(uint64_t id, Question question, const std::shared_ptr<Generatio
 void Loop::finish(uint64_t id, Result<Answer> end) {
   auto node = running_.extract(id);
   if (node) node.mapped().state->end.set(std::move(end));
+}
+
+// A resumable request would go on if the client ended before its call was seen to be dropped: the
+// coordinator is asked by name, and waited for a moment.
+void Loop::abandon(uint64_t id) {
+  auto node = running_.extract(id);
+  if (!node) return;
+  const auto state = node.mapped().state;
+  const bool resumable = node.mapped().stream->resumable();
+  node = {};
+  const auto over = [state] { state->end.set(error(Errc::kCancelled, "cancelled")); };
+  if (!resumable) return over();
+  auto call = main().cancelRequest();
+  write(call.initRequest(), state->request_id);
+  tasks().add(call.send()
+                  .then([](auto&&) {})
+                  .exclusiveJoin(timer().afterDelay(kj_time(kCancelWithin)))
+                  .then([over]() { over(); }, [over](kj::Exception&&) { over(); }));
 }
 
 }  // namespace headrace::client

@@ -110,6 +110,7 @@ class Loop final : public kj::TaskSet::ErrorHandler {
   kj::Promise<void> connect_now();
   void start(uint64_t id, Question question, const std::shared_ptr<Generation::State>& state);
   void finish(uint64_t id, Result<Answer> end);
+  void abandon(uint64_t id);
   kj::TaskSet& tasks();
   void taskFailed(kj::Exception&&) override {}  // every task reports by itself
 

@@ -13,6 +13,7 @@ class Stream {
 
   // To the one end. Once; `this` must outlive what it promises.
   kj::Promise<Result<Answer>> run();
+  bool resumable() const { return question_.resumable; }
 
  private:
   struct End {

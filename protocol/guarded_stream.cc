@@ -142,7 +142,10 @@ kj::Promise<void> GuardedStream::fill(kj::byte* at, kj::byte* end) {
   if (at == end) return kj::READY_NOW;
   return stream_.tryRead(at, 1, static_cast<size_t>(end - at))
       .then([this, at, end](size_t got) -> kj::Promise<void> {
-        KJ_REQUIRE(got > 0, "the stream ended inside of a message");
+        // No offence: a connection may be lost at any byte.
+        if (got == 0)
+          kj::throwFatalException(
+              KJ_EXCEPTION(DISCONNECTED, "the stream ended inside of a message"));
         arrived_ += got;
         return fill(at + got, end);
       });
@@ -150,12 +153,14 @@ kj::Promise<void> GuardedStream::fill(kj::byte* at, kj::byte* end) {
 
 kj::Promise<GuardedStream::Message> GuardedStream::patience() {
   const uint64_t seen = arrived_;
-  return timer_.afterDelay(kj_time(limits_.progress_deadline))
-      .then([this, seen]() -> kj::Promise<Message> {
-        const bool grown = arrived_ - seen >= limits_.progress_bytes;
-        KJ_REQUIRE(grown || unread(), "a message was begun and did not go on in time");
-        return patience();
-      });
+  return timer_.afterDelay(kj_time(limits_.progress_deadline)).then([this, seen]() {
+    // Judged after all that has come was read, in case this loop is late.
+    return kj::evalLast([this, seen]() -> kj::Promise<Message> {
+      const bool grown = arrived_ - seen >= limits_.progress_bytes;
+      KJ_REQUIRE(grown || unread(), "a message was begun and did not go on in time");
+      return patience();
+    });
+  });
 }
 
 bool GuardedStream::unread() const {

@@ -1,44 +1,11 @@
 #include "tests/coordinator/edge.h"
 
 #include <doctest/doctest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
+
+#include "tests/coordinator/raw_client.h"
 
 namespace headrace::coordinator {
 using namespace fakes;
-namespace {
-
-// A plain socket to the gateway, for what no client library would say.
-struct RawSocket {
-  explicit RawSocket(uint16_t port) : fd(socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in to{};
-    to.sin_family = AF_INET;
-    to.sin_port = htons(port);
-    to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    connected = connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0;
-    const timeval patience{20, 0};
-    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-  }
-  ~RawSocket() { close(fd); }
-  void say(const std::string& bytes) const {
-    CHECK(send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(bytes.size()));
-  }
-  // Reads until the other side closes; false if it does not.
-  bool closed() const {
-    char buffer[4096];
-    for (;;) {
-      const ssize_t got = recv(fd, buffer, sizeof buffer, 0);
-      if (got == 0 || (got < 0 && errno == ECONNRESET)) return true;
-      if (got < 0) return false;
-    }
-  }
-  int fd;
-  bool connected = false;
-};
-
-}  // namespace
-
 TEST_CASE("bytes that are no message close their connection and no other") {
   Edge edge;
   REQUIRE(edge.gateway);
@@ -51,26 +18,52 @@ TEST_CASE("bytes that are no message close their connection and no other") {
       std::string("\0\0\0\0\xFF\xFF\xFF\x7F", 8),                             // 16 GiB
       std::string("\x01\0\0\0\xFF\xFF\xFF\xFF\xFF\xFF\xFF\xFF\0\0\0\0", 16),  // sizes that wrap
       std::string("\0\0\0\0\x02\0\0\0", 8) + std::string(16, '\xAA'),  // a message of nonsense
+      std::string("\x01\0\0\0\x01\0\0\0\x01\0\0\0\x07\0\0\0", 16),     // padding with a 7
+      std::string("\0\0\0\0\x01\0\0\0\x02\0\0\0\0\0\0\0", 16),         // far pointer to itself
   };
   for (const std::string& bytes : cases) {
     RawSocket raw(edge.gateway->endpoint().port);
     REQUIRE(raw.connected);
-    raw.say(bytes);
+    CHECK(raw.say(bytes));
     CHECK(raw.closed());
   }
   CHECK(good->status());
+  CHECK(Edge::eventually([&] { return edge.gateway->offenders() == std::size(cases); }));
 }
 
-TEST_CASE("connections are limited; those that leave make room") {
+TEST_CASE("a message begun and not finished is given up") {
   Edge edge(false);
   const uint16_t port = edge.gateway->endpoint().port;
-  std::vector<std::unique_ptr<RawSocket>> many;
-  for (size_t i = 0; i < Gateway::kConnectionsMax; ++i) {
-    many.push_back(std::make_unique<RawSocket>(port));
+  const RawSocket half(port), large(port);
+  CHECK(half.say(RawRpc::bootstrap(0).substr(0, 20)));
+  // The first message is not believed to be of a megabyte.
+  CHECK(large.say(std::string("\0\0\0\0\0\0\x02\0", 8)));
+  CHECK(large.closed());
+  CHECK(half.closed());
+}
+
+TEST_CASE("connections are limited; one that has said nothing makes room, others keep theirs") {
+  Edge edge(false);
+  const uint16_t port = edge.gateway->endpoint().port;
+  auto good = edge.connect();
+  REQUIRE(good->status());
+  std::vector<std::unique_ptr<RawRpc>> many;
+  for (size_t i = 1; i < Gateway::kConnectionsMax; ++i) {
+    many.push_back(std::make_unique<RawRpc>(port));
     REQUIRE(many.back()->connected);
   }
-  RawSocket over(port);
-  CHECK(over.closed());
+  auto late = edge.connect();  // takes the place of the first of them
+  REQUIRE(late);
+  CHECK(late->status());
+  CHECK(many.front()->closed());
+  CHECK(good->status());
+  many.clear();
+  // With all places taken by those who have spoken, one more is closed at once.
+  CHECK(Edge::eventually([&] {
+    many.push_back(std::make_unique<RawRpc>(port));
+    return many.back()->say(RawRpc::bootstrap(0)) && many.back()->answer(0) == "closed";
+  }));
+  CHECK(good->status());
   many.clear();
   CHECK(Edge::eventually([&] { return edge.connect() && edge.connect()->status(); }));
 }

@@ -43,6 +43,61 @@ TEST_CASE("a request is read whole; what is left out has its default") {
   CHECK(read_request(r).error().message.find("deadline") == 0);
 }
 
+TEST_CASE("the parts of a request have limits, and what breaks one names it") {
+  capnp::MallocMessageBuilder message;
+  auto r = message.initRoot<api::GenerateRequest>();
+  r.initPrompt().setText("hi");
+  const auto refusal = [&] {
+    const auto read = read_request(r);
+    return read ? std::string() : read.error().message;
+  };
+  r.setResumable(true);
+  CHECK(refusal() == "resumable: needs a request_id that the client draws");
+  r.initRequestId().setLo(5);
+  CHECK(refusal() == "");
+  r.initStop(17);
+  CHECK(refusal() == "stop has 17 texts, the limit is 16");
+  auto stop = r.initStop(2);
+  stop.set(0, "a");
+  CHECK(refusal() == "stop[1] is empty");
+  stop.set(1, std::string(257, 'b'));
+  CHECK(refusal() == "stop[1] has 257 bytes, the limit is 256");
+  stop.set(1, "\xE4\xB8");
+  CHECK(refusal() == "stop[1] is not valid UTF-8");
+  stop.set(1, std::string(256, 'b'));
+  r.initStopTokens(65);
+  CHECK(refusal() == "stop_tokens has 65 ids, the limit is 64");
+  r.initStopTokens(1).set(0, -3);  // judged later, against the vocabulary
+  r.initSampling().initLogitBias(1025);
+  CHECK(refusal() == "logit_bias has 1025 entries, the limit is 1024");
+  auto bias = r.getSampling().initLogitBias(1);
+  bias[0].setId(7);
+  bias[0].setBias(-2);
+  r.getSampling().setPresencePenalty(1);
+  r.getSampling().setFrequencyPenalty(-1);
+  r.getSampling().setRepetitionPenalty(2);
+  r.getSampling().setLogprobs(3);
+  r.setCacheSalt(std::string(257, 's'));
+  CHECK(refusal() == "cache_salt has 257 bytes, the limit is 256");
+  r.setCacheSalt("salt");
+  r.setIncludeStop(true);
+  r.setIgnoreEos(true);
+  const auto read = read_request(r);
+  REQUIRE(read);
+  CHECK(read->request == RequestId{0, 5});
+  CHECK(read->resumable);
+  CHECK(read->stop == std::vector<std::string>{"a", std::string(256, 'b')});
+  CHECK(read->include_stop);
+  CHECK(read->stop_tokens == std::vector<Token>{-3});
+  CHECK(read->ignore_eos);
+  CHECK(read->cache_salt == "salt");
+  CHECK(read->sampling.bias == std::vector<LogitBias>{{7, -2}});
+  CHECK(read->sampling.presence_penalty == 1);
+  CHECK(read->sampling.frequency_penalty == -1);
+  CHECK(read->sampling.repetition_penalty == 2);
+  CHECK(read->sampling.logprobs == 3);
+}
+
 TEST_CASE("ids of any value are carried, to be judged by the Dispatcher") {
   capnp::MallocMessageBuilder message;
   auto p = message.initRoot<api::Prompt>();

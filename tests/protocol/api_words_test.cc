@@ -27,6 +27,14 @@ TEST_CASE("an error names its field") {
   CHECK(read(e.asReader()) == error(Errc::kInvalid, "top_p 7 is above 1"));
   write(e, error(Errc::kOverloaded, "prompt"));
   CHECK(e.getField().size() == 0);
+  CHECK(e.getRetryAfterMs() == 1000);
+  write(e, error(Errc::kInvalid, "stop_tokens has 129 ids, the limit is 128"));
+  CHECK(to_string(e.getField()) == "stop_tokens");
+  CHECK(e.getRetryAfterMs() == 0);
+  write(e, error(Errc::kInvalid, "stop[1] is empty"));
+  CHECK(to_string(e.getField()) == "stop");
+  write(e, error(Errc::kUnavailable, "no worker"));
+  CHECK(e.getRetryAfterMs() == 1000);
   capnp::MallocMessageBuilder other;
   CHECK_FALSE(read(other.initRoot<api::Error>().asReader()).message.empty());
 }
@@ -43,6 +51,23 @@ TEST_CASE("addresses and block counts") {
   auto a = other.initRoot<api::Address>();
   write(a, Endpoint{"h", 9});
   CHECK(read(a.asReader()) == Endpoint{"h", 9});
+}
+
+TEST_CASE("logprobs and saturation") {
+  capnp::MallocMessageBuilder message;
+  auto list = message.initRoot<api::Chunk>().initLogprobs(2);
+  const std::vector<Logprobs> logprobs{{-0.5f, {{7, -0.5f}, {9, -2}}}, {-1, {}}};
+  write(list, logprobs);
+  CHECK(read(list.asReader()) == logprobs);
+  capnp::MallocMessageBuilder other;
+  auto s = other.initRoot<api::Saturation>();
+  for (const Wall wall : {Wall::kUnknown, Wall::kDram, Wall::kGaps}) {
+    const Saturation saturation{0.5, 0.25, wall};
+    write(s, saturation);
+    CHECK(read(s.asReader()) == saturation);
+  }
+  s.setWall("a newer word");
+  CHECK(read(s.asReader()).wall == Wall::kUnknown);
 }
 
 TEST_CASE("exceptions of the RPC system become outcomes") {

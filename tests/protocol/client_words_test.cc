@@ -32,6 +32,51 @@ TEST_CASE("a request is written whole") {
   CHECK(headrace::to_string(r.getPrompt().getChat().getMessages()[0].getRole()) == "user");
 }
 
+TEST_CASE("what was added to a request is written too") {
+  capnp::MallocMessageBuilder message;
+  auto r = message.initRoot<api::GenerateRequest>();
+  GenerateRequest request;
+  request.prompt = "x";
+  request.sampling.presence_penalty = 1;
+  request.sampling.frequency_penalty = 2;
+  request.sampling.repetition_penalty = 3;
+  request.sampling.bias = {{4, 5}};
+  request.sampling.logprobs = 6;
+  request.request_id = {7, 8};
+  request.resumable = true;
+  request.stop = {"one", std::string("t\0o", 3)};
+  request.include_stop = true;
+  request.stop_tokens = {9, 10};
+  request.ignore_eos = true;
+  request.cache_salt = "salt";
+  write(r, request);
+  auto s = r.getSampling();
+  CHECK(s.getPresencePenalty() == 1);
+  CHECK(s.getFrequencyPenalty() == 2);
+  CHECK(s.getRepetitionPenalty() == 3);
+  CHECK(s.getLogitBias()[0].getId() == 4);
+  CHECK(s.getLogitBias()[0].getBias() == 5);
+  CHECK(s.getLogprobs() == 6);
+  CHECK(r.getRequestId().getHi() == 7);
+  CHECK(r.getRequestId().getLo() == 8);
+  CHECK(r.getResumable());
+  CHECK(headrace::to_string(r.getStop()[1]) == std::string("t\0o", 3));
+  CHECK(r.getIncludeStop());
+  CHECK(r.getStopTokens()[1] == 10);
+  CHECK(r.getIgnoreEos());
+  CHECK(headrace::to_string(r.getCacheSalt()) == "salt");
+}
+
+TEST_CASE("what is too large is refused by its size, before it is built") {
+  GenerateRequest request;
+  request.prompt = std::string(70 << 20, 'a');
+  CHECK(payload_bytes(request) == 70u << 20);
+  const Status refused = check_bytes(payload_bytes(request));
+  CHECK(refused.code == Errc::kInvalid);
+  CHECK(refused.message.find("73400320 bytes, the limit is 1048576") != std::string::npos);
+  CHECK(check_bytes(Client::kRequestBytesMax).ok());
+}
+
 TEST_CASE("ends: answer, error, and words that are not known yet") {
   capnp::MallocMessageBuilder message;
   auto g = message.initRoot<api::Generation>();
