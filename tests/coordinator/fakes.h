@@ -231,6 +231,20 @@ struct Bench {
     }
   }
 
+  // The same with nothing to do, for long times: a beat a second that names no transfer.
+  void idle(Duration by) {
+    for (Duration done{0}; done < by; done += 1s) {
+      for (const auto& [number, incarnation] : incarnations) {
+        to_coordinator::Beat beat = beats[number];
+        beat.incarnation = incarnation;
+        beat.steps = steps[number];
+        from(number, beat);
+      }
+      strand->advance(1s);
+      mesh->sent.clear();
+    }
+  }
+
   // What it was given and was not told to end: a worker names it in its beats.
   std::vector<TransferId> holds(uint64_t worker) {
     std::set<TransferId> out;
