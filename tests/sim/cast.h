@@ -35,6 +35,7 @@ struct Cast {
     if (all.size() < 20 && std::find(all.begin(), all.end(), what) == all.end())
       all.push_back(what);
     world.note("VIOLATION: " + what);
+    if (options.on_problem) options.on_problem(what);
   }
   void count(const std::string& what, uint64_t n = 1) { report.counts[what] += n; }
   Slot* slot(const std::string& name) {

@@ -154,7 +154,7 @@ class Cluster {
       s.seed = cast_.draw(1000);
       s.sampling.temperature = 1;
       s.max_tokens = 1 + static_cast<uint32_t>(cast_.draw(cast_.draw(3) == 0 ? o.tokens_max : 60));
-      s.deadline = 20s + cast_.draw_time(40s);
+      s.deadline = o.deadline_min + cast_.draw_time(2 * o.deadline_min);
       ClientManners manners = draw_manners();
       if (abandons > 0 && cast_.draw(o.requests) < 3) {
         --abandons;

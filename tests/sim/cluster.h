@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -34,6 +35,7 @@ struct ClusterOptions {
 
   uint32_t requests = 12;
   uint32_t tokens_max = 250;     // of an answer
+  Duration deadline_min = 20s;   // of a request; up to three times as much
   uint32_t prefixes = 0;         // prompts begin with one of so many; 0: each as it likes
   uint32_t abandons_max = 2;     // clients that leave
   uint32_t slow_one_in = 0;      // of the clients: takes tokens late
@@ -51,9 +53,10 @@ struct ClusterOptions {
   Weather kv{.spike_one_in = 40};
   uint32_t late_timer_one_in = 0;
   Duration faults_for = 2500ms;
-  Duration settle = 75s;  // everything ends so long after the last misfortune
+  Duration settle = 20s;  // everything ends so long after the last misfortune
 
   bool trace = false;
+  std::function<void(const std::string&)> on_problem{};  // told at once
 };
 
 struct ClusterReport {

@@ -82,6 +82,7 @@ void Judge::look_at_logs() {
 void Judge::look_at_deadlines() {
   for (size_t i = 0; i < cast_.clients.size(); ++i) {
     const SimClient& c = *cast_.clients[i];
+    if (c.hesitates()) continue;  // the answer waits for the client
     if (c.begun() && !c.over() && cast_.world.now() > c.due() + kDeadlineSlack)
       cast_.problem("request " + std::to_string(i) + ": no answer 2 s after its deadline");
   }
@@ -110,7 +111,7 @@ void Judge::judge_end(size_t i, const SimClient& client) {
   if (!client.trouble().empty()) cast_.problem(who + ": " + client.trouble());
   if (client.ended().size() != 1)
     return cast_.problem(who + ": " + std::to_string(client.ended().size()) + " terminal records");
-  if (client.ended_at() > client.due() + kDeadlineSlack)
+  if (!client.hesitates() && client.ended_at() > client.due() + kDeadlineSlack)
     cast_.problem(who + ": ended more than 2 s after its deadline");
   const coordinator::Ended& ended = client.ended().front();
   Sampling sampling = client.submit().sampling;

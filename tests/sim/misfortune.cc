@@ -171,7 +171,12 @@ void Misfortune::drain(size_t slot) {
   cast_.count("drains");
   SimProcess* process = s.worker.process;
   const Duration grace = cast_.draw(3) == 0 ? 50ms : 2s;
-  s.worker.node->drain(grace, [this, slot, process] {
+  const Instant until = cast_.world.now() + grace;
+  s.worker.node->drain(grace, [this, slot, process, until] {
+    const SimWorker& w = cast_.slots[slot].worker;
+    if (w.process != process) return;
+    if (cast_.world.now() < until && w.node->worker().sequences() != 0)
+      cast_.problem(cast_.slots[slot].name + ": drained, yet it holds a sequence");
     cast_.world.at(0ms, [this, slot, process] {
       if (cast_.slots[slot].worker.process == process) end_life(slot, Death::kClosing);
     });

@@ -100,6 +100,7 @@ ClusterOptions options_of(uint64_t seed) {
   o.drains_max = draw(4) == 0 ? 3 : 0;
   if (draw(6) == 0) o.late_timer_one_in = 20 + draw(200);
   if (draw(8) == 0) o.faults_for = 6s;
+  if (draw(8) == 0) o.deadline_min = 500ms;
   return o;
 }
 

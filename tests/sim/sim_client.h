@@ -32,6 +32,7 @@ class SimClient final : public std::enable_shared_from_this<SimClient> {
   bool begun() const { return begun_ != Instant{}; }
   Instant due() const { return begun_ + submit_.deadline; }
   Instant ended_at() const { return ended_at_; }
+  bool hesitates() const { return manners_.takes_after + manners_.leaves_after > Duration{0}; }
   bool abandoned() const { return abandoned_; }
   uint32_t resumed() const { return resumed_; }
   const std::string& trouble() const { return trouble_; }

@@ -38,7 +38,12 @@ void SimStrand::schedule_next(Instant when) {
 
 void SimStrand::run_next() {
   if (!alive() || ready_.empty()) return;
-  if (life_->frozen_until > life_->world->now()) return schedule_next(life_->frozen_until);
+  if (life_->frozen_until > life_->world->now()) {
+    life_->parked.push_back(Task([weak = weak_from_this()] {
+      if (const auto self = weak.lock()) self->run_next();
+    }));
+    return;
+  }
   Task task = std::move(ready_.front());
   ready_.pop_front();
   run(std::move(task));
@@ -70,8 +75,12 @@ void SimStrand::schedule_timer(Instant when, uint64_t timer) {
 
 void SimStrand::fire(uint64_t timer) {
   if (!alive()) return;
-  if (life_->frozen_until > life_->world->now() && timers_.contains(timer))
-    return schedule_timer(life_->frozen_until, timer);
+  if (life_->frozen_until > life_->world->now()) {
+    life_->parked.push_back(Task([weak = weak_from_this(), timer] {
+      if (const auto self = weak.lock()) self->fire(timer);
+    }));
+    return;
+  }
   auto due = timers_.extract(timer);
   if (due) run(std::move(due.mapped()));
 }

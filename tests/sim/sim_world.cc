@@ -85,6 +85,17 @@ void SimWorld::freeze(SimProcess& process, Duration duration) {
   if (!process.alive()) return;
   note(process.name() + ": frozen for " + std::to_string(duration / 1ms) + " ms");
   process.life_->frozen_until = std::max(process.life_->frozen_until, now_ + duration);
+  schedule(now_ + duration, [this, life = process.life_] { thaw(*life); });
+}
+
+// What was parked goes on, in its order.
+void SimWorld::thaw(SimLife& life) {
+  if (life.frozen_until > now_) return;
+  Instant when = now_;
+  for (Task& task : std::exchange(life.parked, {})) {
+    schedule(when, std::move(task));
+    when += 1ns;
+  }
 }
 
 void SimWorld::slow_down(SimProcess& process, uint32_t factor) {
@@ -134,6 +145,7 @@ void SimWorld::calm() {
   wires_.held.clear();
   for (auto& process : processes_) {
     process->life_->frozen_until = std::min(process->life_->frozen_until, now_);
+    thaw(*process->life_);
     process->life_->slow = 1;
   }
 }

@@ -69,8 +69,9 @@ struct SimLife {
   SimWorld* world = nullptr;
   std::string process;
   bool alive = true;
-  Instant frozen_until{};  // nothing of it runs before
-  uint32_t slow = 1;       // its tasks take their turn so many times later
+  Instant frozen_until{};    // nothing of it runs before
+  std::vector<Task> parked;  // what came meanwhile
+  uint32_t slow = 1;         // its tasks take their turn so many times later
 };
 
 // A named group of strands, links, listeners, locks and objects that dies together. Owned by the
@@ -193,6 +194,7 @@ class SimWorld final : public Clock {
     std::map<std::pair<std::string, std::string>, Instant> held;  // (from, to): until when
   };
   // `spiked`, if given, tells whether it took longer than usual.
+  void thaw(SimLife& life);
   Duration draw_link_delay(const Weather& weather, bool* spiked = nullptr);
   // When something that arrives at `when` gets through, after holds.
   Instant after_holds(const std::string& from, const std::string& to, Instant when) const;
