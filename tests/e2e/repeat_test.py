@@ -68,6 +68,7 @@ class Repeat(unittest.TestCase):
             self.assertEqual(await self.ask(client), right, f"repeat {i}, seed {SEED}")
             if i in restart_at:
                 await asyncio.to_thread(worker.heal)
+                await asyncio.to_thread(cluster.wait_workers, [w.name for w in cluster.workers])
         for n in noise:
             n.over = True
         await asyncio.gather(*tasks)
