@@ -206,7 +206,8 @@ void Worker::release(Key key, bool quiesce) {
   CHECK(it != sequences_.end());
   Sequence& s = it->second;
   if (s.stage != Stage::kEnding) {
-    const bool reads_on = planted(quiesce ? Mistake::kFreeOnCancel : Mistake::kRegrantEarly);
+    const bool reads_on =
+        planted(Mistake::kRegrantEarly) || (quiesce && planted(Mistake::kFreeOnCancel));
     if (receiver_ && !reads_on && !receiver_->forget(s.transfer)) quarantine(s);
     s.sender.reset();
     s.stage = Stage::kEnding;
