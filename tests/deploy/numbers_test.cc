@@ -78,5 +78,33 @@ TEST_CASE("a number too small for a double is taken as zero") {
   CHECK(value == 0);
 }
 
+TEST_CASE("biases, request ids, on and off, ranges without their end") {
+  CHECK(parse_bias("49=-100") == LogitBias{49, -100});
+  CHECK(parse_bias("0=0.5") == LogitBias{0, 0.5f});
+  for (const char* text :
+       {"", "=", "49", "49=", "=5", "x=5", "-1=5", "49=101", "49=nan", "1=2=3"}) {
+    CAPTURE(text);
+    CHECK_FALSE(parse_bias(text));
+  }
+  CHECK(parse_request_id("0123456789abcdef00000000000000FF") ==
+        RequestId{0x0123456789abcdef, 0xff});
+  for (const std::string& text :
+       {std::string(), std::string(32, '0'), std::string(31, '1'), std::string(33, '1'),
+        std::string(31, '1') + "g", "-" + std::string(31, '1'), "0x" + std::string(30, '1')}) {
+    CAPTURE(text);
+    CHECK_FALSE(parse_request_id(text));
+  }
+  std::string word = "on";
+  CHECK(on_off()(word).empty());
+  word = "yes";
+  CHECK(!on_off()(word).empty());
+  for (const char* text : {"0", "-1", "1.5", "nan", ""}) {
+    word = text;
+    CHECK(!above(0, 1)(word).empty());
+  }
+  word = "1";
+  CHECK(above(0, 1)(word).empty());
+}
+
 }  // namespace
 }  // namespace headrace::cli

@@ -50,5 +50,49 @@ TEST_CASE("numbers are checked before anything is loaded") {
   CHECK(headrace({"run", kModel, "--top-k", "-1", "A"}).status == 0);
 }
 
+TEST_CASE("a request by name, and what it takes to resume one") {
+  const std::string id(32, 'a');
+  CHECK(headrace({"run", kModel, "--request-id", "xyz", "A"}).one_error("32 hexadecimal"));
+  CHECK(headrace({"run", kModel, "--resume", id}).one_error("--connect"));
+  CHECK(headrace({"run", "--connect", "127.0.0.1:9", "--resume", id, "A"}).one_error("no prompt"));
+  CHECK(headrace({"run", kModel, "--from", "3", "A"}).status == 2);
+  const auto json = headrace({"run", kModel, "--request-id", id, "--json", "A"}).json();
+  CHECK(json["request_id"] == id);
+  CHECK(headrace({"run", "", "A"}).one_error("is empty"));
+}
+
+TEST_CASE("penalties, bias, stops and alternatives, in this process") {
+  const auto text = [](std::vector<std::string> words) {
+    words.insert(words.begin(), {"run", kModel, "--json"});
+    const auto json = headrace(words).json();
+    return json.is_object() ? json["text"].get<std::string>() : std::string("none");
+  };
+  CHECK(text({"A", "--stop", "GHI"}) == "BCDEF");
+  CHECK(text({"A", "--stop", "GHX", "--stop", "GHI", "--include-stop"}) == "BCDEFGHI");
+  CHECK(text({"A", "--stop-token", "70"}) == "BCDE");
+  CHECK(text({"(", "--max-tokens", "1", "--logit-bias", "49=-100"}) == "2");
+  CHECK(text({"(", "--max-tokens", "1", "--logit-bias", "49=-100", "--logit-bias", "52=100"}) ==
+        "4");
+  const auto twelve = [&](const char* option, const char* value) {
+    return text({"1(1(1(", "--max-tokens", "11", option, value});
+  };
+  CHECK(twelve("--presence-penalty", "0") == "1(1(1(1(1(1");
+  CHECK(twelve("--presence-penalty", "2") == "1(2(3(1(1(1");
+  CHECK(twelve("--frequency-penalty", "1") == "1(2(1(3(2(1");
+  CHECK(twelve("--repetition-penalty", "1.5") == "2(1(1(1(1(1");
+  const auto json =
+      headrace({"run", kModel, "(", "--max-tokens", "1", "--logprobs", "2", "--json"}).json();
+  REQUIRE(json["logprobs"].size() == 1);
+  CHECK(json["logprobs"][0]["id"] == 49);
+  CHECK(json["logprobs"][0]["top"].size() == 2);
+  CHECK(json["logprobs"][0]["logprob"] == json["logprobs"][0]["top"][0]["logprob"]);
+  for (const char* wrong :
+       {"--presence-penalty=2.1", "--frequency-penalty=-3", "--repetition-penalty=0",
+        "--logprobs=21", "--logit-bias=49=101", "--top-p=0", "--top-p=-1", "--stop-token=-1"}) {
+    CAPTURE(wrong);
+    CHECK(headrace({"run", kModel, "A", wrong}).status == 2);
+  }
+}
+
 }  // namespace
 }  // namespace headrace::cli
