@@ -54,13 +54,15 @@ class Load:
         self.process = subprocess.Popen(
             [str(BINARY), "run", "--connect", parts.address, "--prompt-ids", prompt(prompt_tokens),
              "--max-tokens", str(tokens), "--ignore-eos"],
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=ENVIRONMENT)
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=ENVIRONMENT)
 
     def read(self):
         while piece := os.read(self.process.stdout.fileno(), 1 << 16):
             self.arrivals.append((time.monotonic(), piece.count(b" ")))
         self.process.stdout.close()
-        assert self.process.wait(HANG) == 0
+        said = self.process.stderr.read().decode()
+        self.process.stderr.close()
+        assert self.process.wait(HANG) == 0, said
 
     def rate(self, seconds):
         """Words a second over the last `seconds` (words of the model of random weights: tokens)."""
@@ -224,11 +226,11 @@ class Walls(unittest.TestCase):
 
     def test_memory_saturation_agrees_with_bytes_over_time(self):
         about = headrace("inspect", model(make_big()), "--json", "--state-dir", str(STATE)).json()
-        with Parts(BIG, prefill=1, decode=1, options=self.options) as parts, \
+        with Parts(BIG, prefill=0, decode=1, pd="auto", options=self.options) as parts, \
                 Prometheus(metrics_of(parts)) as prom:
             load = Load(parts, 64, 160)
             load.read()
-            page = Page(metrics_of(parts, "decode-0"))
+            page = Page(metrics_of(parts, "both-0"))
             gauge = page.value("headrace_bandwidth_saturation_ratio", phase="decode")
             limit = page.value("headrace_read_limit_bytes_per_second")
             context = 64 + 160 - 20  # about the middle of the window
@@ -238,14 +240,14 @@ class Walls(unittest.TestCase):
                   f"{limit / 1e9:.1f} GB/s at {page.value('headrace_working_set_bytes') / 1e6:.0f} "
                   f"MB, raised {page.value('headrace_limit_raised_total', ):.0f} times")
             self.assertLess(abs(gauge - outside) / outside, AGREES)
-            seen = prom.wait('headrace_bandwidth_saturation_ratio{worker="decode-0",phase="decode"}',
+            seen = prom.wait('headrace_bandwidth_saturation_ratio{worker="both-0",phase="decode"}',
                              lambda found: found and abs(found[0][1] - gauge) < 0.02)
-            self.assertEqual(seen[0][0]["role"], "decode")
+            self.assertEqual(seen[0][0]["role"], "both")
             highest = prom.query("max(max_over_time(headrace_bandwidth_saturation_ratio[1h]))")
             self.assertLessEqual(highest[0][1], 1.05)
             named = walls(prom.query("headrace_wall == 1"))
-            self.assertEqual(named["decode-0", "decode"], "dram")
-            moved = prom.query('sum(headrace_dram_bytes_total{worker="decode-0",kind="weights"})')
+            self.assertEqual(named["both-0", "decode"], "dram")
+            moved = prom.query('sum(headrace_dram_bytes_total{worker="both-0",kind="weights"})')
             self.assertGreater(moved[0][1], 150 * about["weight_bytes_a_token"])
 
     def test_a_small_model_is_at_the_cache_and_a_long_prompt_at_the_arithmetic(self):
