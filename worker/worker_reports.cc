@@ -31,7 +31,7 @@ Beat Worker::make_beat() {
     const uint64_t left = s.tokens.size() - s.computed;
     if (s.stage == Stage::kWaiting) {
       ++b.waiting;
-      b.waiting_tokens += left;
+      b.waiting_tokens += left - s.prefix.hits.size() * engine_.card().block_tokens;
     } else if (s.stage == Stage::kRunning) {
       ++b.running;
       b.context_tokens += s.computed;

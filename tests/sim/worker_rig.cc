@@ -63,13 +63,8 @@ const to_coordinator::Register& HandCoordinator::registration(const std::string&
 
 std::vector<to_coordinator::TokenRun> HandCoordinator::runs(const std::string& worker,
                                                             TransferId transfer) const {
-  std::vector<to_coordinator::TokenRun> out;
-  for (const auto& tokens : said<to_coordinator::Tokens>(worker)) {
-    for (const auto& run : tokens.runs) {
-      if (run.transfer == transfer) out.push_back(run);
-    }
-  }
-  return out;
+  const auto it = runs_.find({worker, transfer});
+  return it == runs_.end() ? std::vector<to_coordinator::TokenRun>() : it->second;
 }
 
 std::vector<Token> HandCoordinator::tokens(const std::string& worker, TransferId transfer) const {
@@ -83,8 +78,8 @@ std::vector<Token> HandCoordinator::tokens(const std::string& worker, TransferId
 }
 
 bool HandCoordinator::finished(const std::string& worker, TransferId transfer) const {
-  const auto all = runs(worker, transfer);
-  return !all.empty() && all.back().finish != Finish::kNone;
+  const auto it = runs_.find({worker, transfer});
+  return it != runs_.end() && it->second.back().finish != Finish::kNone;
 }
 
 void HandCoordinator::drop_link(const std::string& worker) {
@@ -123,6 +118,9 @@ void HandCoordinator::on_frame(const std::shared_ptr<Link>& link,
       link->send(
           encode(ToWorker(to_worker::Welcome{term, WorkerId{next_worker_++}, 250ms, cache_key})));
     }
+  }
+  if (const auto* tokens = std::get_if<to_coordinator::Tokens>(&*message)) {
+    for (const auto& run : tokens->runs) runs_[{*name, run.transfer}].push_back(run);
   }
   log_[*name].push_back(std::move(*message));
 }

@@ -4,6 +4,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "protocol/messages.h"
@@ -82,6 +83,7 @@ class HandCoordinator {
   std::vector<std::shared_ptr<Link>> links_;
   std::map<std::string, Peer> peers_;
   std::map<std::string, std::vector<ToCoordinator>> log_;
+  std::map<std::pair<std::string, TransferId>, std::vector<to_coordinator::TokenRun>> runs_;
   uint64_t next_worker_ = 1;
   Timer timer_;
 };

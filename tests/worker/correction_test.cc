@@ -59,5 +59,17 @@ TEST_CASE("a slow machine takes smaller steps, one that was never measured what 
   CHECK(learner.paced_tokens(8) == 8);
 }
 
+TEST_CASE("a step's time is that of its two parts; nothing where nothing was measured") {
+  TimeModel model;
+  CHECK(CorrectionLearner(model).predict({100, 0, 3, 50}) == Duration{0});
+  model.cost.weight_bytes = 1000;
+  model.limits.read = {{1000, 1e3}};
+  const CorrectionLearner learner(model);
+  CHECK(learner.predict({1, 0, 0, 0}) == 1s);
+  CHECK(learner.predict({0, 0, 1, 1}) == 1s);
+  CHECK(learner.predict({1, 0, 1, 1}) == 2s);
+  CHECK(learner.predict({}) == Duration{0});
+}
+
 }  // namespace
 }  // namespace headrace::worker

@@ -76,7 +76,7 @@ struct HandoffRig {
     j.prefill = {11, 12};
     j.layout = kLayout;
     j.tokens = g.tokens;
-    j.grant = {kDecode, receiver->endpoint(), kKey, g.blocks};
+    j.grant = {kDecode, receiver->endpoint(), kKey, g.blocks, g.first_block};
     return j;
   }
   void dial(SendJob j) {

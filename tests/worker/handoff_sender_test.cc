@@ -48,6 +48,36 @@ TEST_CASE("no more than the window waits in the link") {
   CHECK(rig.done->ok());
 }
 
+TEST_CASE("only the blocks that D lacks are sent") {
+  HandoffRig rig;
+  ReceiveGrant g = rig.grant(70);  // 5 blocks
+  g.first_block = 3;
+  g.blocks.erase(g.blocks.begin(), g.blocks.begin() + 3);
+  rig.receiver->expect(g);
+  rig.dial(rig.job(g));
+  rig.push({8}, false);
+  rig.push({9}, true);
+  rig.world.run_for(50ms);
+  REQUIRE(rig.done.has_value());
+  CHECK(rig.done->ok());
+  CHECK(rig.ended.at(g.transfer).ok());
+  CHECK(rig.arrived(8, 6));
+  CHECK(rig.arrived(9, 8));
+  CHECK(rig.sender->bytes_sent() == 2 * HandoffRig::kBlockBytes);
+}
+
+TEST_CASE("a sender with another first block than granted is refused") {
+  HandoffRig rig;
+  ReceiveGrant g = rig.grant(70);
+  rig.receiver->expect(g);
+  SendJob job = rig.job(g);
+  job.grant.first_block = 1;
+  rig.dial(job);
+  rig.world.run_for(50ms);
+  REQUIRE(rig.done.has_value());
+  CHECK(rig.done->message.find("first block") != std::string::npos);
+}
+
 TEST_CASE("nobody there, nobody answering, nobody living: each wait ends with its reason") {
   SUBCASE("refused") {
     HandoffRig rig;

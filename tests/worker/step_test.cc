@@ -170,6 +170,44 @@ TEST_CASE("room for a grant leaves out what is promised or waited for") {
   CHECK(room(in) == 0);
 }
 
+TEST_CASE("hits count as free until their sequence is admitted, unless others hold them") {
+  PlanInput in = input(10);
+  in.waiting = {prompt(64, 16, 1s)};  // 5 blocks
+  in.waiting[0].hits = 3;
+  in.waiting[0].idle_hits = 3;
+  in.waiting[0].computed = 48;
+  CHECK(to_admit(in.waiting[0], 16) == 5);
+  Plan p = plan(in);
+  REQUIRE(p.parts.size() == 1);
+  CHECK(p.parts[0] == PlanPart{true, 0, 16, 1, true});
+  in.free_blocks = 4;
+  CHECK(plan(in).parts.empty());
+  CHECK(plan(in).kv_short);
+  in.waiting[0].idle_hits = 2;
+  CHECK(to_admit(in.waiting[0], 16) == 4);
+  CHECK(plan(in).parts.size() == 1);
+  CHECK(!plan(in).kv_short);
+  CHECK(room(in) == 0);
+}
+
+TEST_CASE("who only prefills and has everything is admitted without work") {
+  PlanInput in = input(4);
+  in.waiting = {{64, 64, 0, 64, false, 1s, 0, 4, 4}};
+  const Plan p = plan(in);
+  REQUIRE(p.parts.size() == 1);
+  CHECK(p.parts[0] == PlanPart{true, 0, 0, 0, false});
+}
+
+TEST_CASE("preempting one that shares frees only what is its own; the rest is for the next plan") {
+  PlanInput in = input(0);
+  in.running = {decoding(33, 2, 32, 1s), decoding(33, 2, 32, 2s)};
+  in.running[0].shared = in.running[1].shared = 2;
+  const Plan p = plan(in);
+  CHECK(p.preempt == std::vector<uint32_t>{1});
+  CHECK(p.parts.empty());  // the oldest stays and asks again
+  CHECK(p.kv_short);
+}
+
 // Runs a whole load through plan(), as the worker would, with nothing but counters.
 struct Load {
   struct S {
