@@ -35,9 +35,16 @@ void GatewayStream::leave(bool lost) {
     core_.dispatcher.tell(Abandon{id_, owner_});
 }
 
+// Up to 64 of these wait for a client that reads nothing: without a size each would take 8 KiB.
+static capnp::MessageSize size_of(const Chunk& chunk) {
+  uint64_t words = 16 + chunk.ids.size() / 2 + chunk.text.size() / 8;
+  for (const Logprobs& one : chunk.logprobs) words += 4 + one.top.size();
+  return {words, 0};
+}
+
 void GatewayStream::on(Chunk chunk) {
   if (broken_) return;
-  auto call = sink_.writeRequest();
+  auto call = sink_.writeRequest(size_of(chunk));
   write(call.initChunk(), chunk);
   const uint64_t number = first_ + pending_.size();
   pending_.push_back({chunk.position + static_cast<uint32_t>(chunk.ids.size()), false});
