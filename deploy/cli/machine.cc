@@ -45,7 +45,10 @@ MachineLimits machine_limits(const std::string& state_dir, kernels::CpuPath path
   const auto measure = [&] {
     // No larger than memory allows, so that measuring never disturbs what runs already.
     const uint64_t bytes = std::min(plan.bytes_max, memory_available() / 4);
-    measured = kernels::measure_cpu_limits(path, key.threads, plan.seconds, bytes, progress);
+    measured =
+        kernels::measure_cpu_limits(path, key.threads, plan.seconds, bytes, [&](double share) {
+          if (progress) progress(share);
+        });
     return measured;
   };
   OsFiles files;
