@@ -151,6 +151,17 @@ void SimEnd::stray(Bytes frame, Duration late_max) {
   });
 }
 
+void SimEnd::hurry(Instant when) {
+  if (!alive()) return;
+  for (Item& item : way) {
+    if (item.arrives <= when) continue;
+    item.arrives = when;
+    life->world->schedule(when, [weak = weak_from_this()] {
+      if (const auto self = weak.lock()) self->arrive();
+    });
+  }
+}
+
 // The front of the way has come; an event whose item was lost meanwhile finds a later one or none.
 void SimEnd::arrive() {
   if (!alive() || way.empty() || way.front().arrives > life->world->now()) return;

@@ -42,6 +42,7 @@ struct SimEnd : std::enable_shared_from_this<SimEnd> {
   void queue(Bytes frame, std::optional<Status> closing);
   // Comes beside the others, up to `late_max` later than they would.
   void stray(Bytes frame, Duration late_max);
+  void hurry(Instant when);  // what is on its way comes then, if not before
   void arrive();
   void come(Item item);
   void deliver();

@@ -143,6 +143,9 @@ void SimWorld::calm() {
   for (auto& [host, weather] : weather_) weather = {};
   late_timer_one_in = 0;
   wires_.held.clear();
+  const Instant soon = now_ + options_.link_delay_max;
+  for (const auto& weak : std::vector(wires_.ends))
+    if (const auto end = weak.lock()) end->hurry(soon);
   for (auto& process : processes_) {
     process->life_->frozen_until = std::min(process->life_->frozen_until, now_);
     thaw(*process->life_);
