@@ -69,9 +69,9 @@ struct SimLife {
   SimWorld* world = nullptr;
   std::string process;
   bool alive = true;
-  Instant frozen_until{};    // nothing of it runs before
-  std::vector<Task> parked;  // what came meanwhile
-  uint32_t slow = 1;         // its tasks take their turn so many times later
+  Instant frozen_until{};      // nothing of it runs before
+  std::vector<Task> parked{};  // what came meanwhile
+  uint32_t slow = 1;           // its tasks take their turn so many times later
 };
 
 // A named group of strands, links, listeners, locks and objects that dies together. Owned by the
