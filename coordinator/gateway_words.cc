@@ -66,6 +66,12 @@ void write_totals(api::Totals::Builder to, const Totals& t) {
   to.setRepeats(t.repeats);
   to.setGaps(t.gaps);
   to.setConflicts(t.conflicts);
+  to.setResumed(t.resumed);
+  to.setStopMatched(t.stop_matched);
+  to.setToldAgain(t.told_again);
+  to.setClosingLost(t.closing_lost);
+  to.setPrefixGaps(t.prefix_gaps);
+  to.setPoisoned(t.poisoned);
 }
 
 }  // namespace

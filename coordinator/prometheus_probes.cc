@@ -44,6 +44,11 @@ enum Index {
   kRoutes,
   kExpectedHits,
   kDropped,
+  kResumed,
+  kStopMatched,
+  kToldAgain,
+  kClosingLost,
+  kPoisoned,
   kReady,
   kCount,
 };
@@ -89,7 +94,16 @@ constexpr MetricSpec kSpecs[] = {
     {"headrace_routed_prefix_tokens_total", kCounter, "tokens",
      "Prompt tokens that routes expected in a prefix cache"},
     {"headrace_dropped_messages_total", kCounter, "messages",
-     "Messages of workers that were dropped: stale, repeat, gap, conflict"},
+     "Messages of workers that were dropped: stale, repeat, gap, conflict, prefix_gap"},
+    {"headrace_requests_resumed_total", kCounter, "requests", "Answers that a client came back to"},
+    {"headrace_requests_stop_matched_total", kCounter, "requests",
+     "Answers that a stop text ended"},
+    {"headrace_messages_repeated_total", kCounter, "messages",
+     "Messages sent again because a worker seems to have missed them"},
+    {"headrace_attempts_unanswered_total", kCounter, "attempts",
+     "Cancelled attempts given up before all workers said that they hold nothing"},
+    {"headrace_requests_poisoned_total", kCounter, "requests",
+     "Requests taken for the cause of workers' deaths"},
     {"headrace_ready", kGauge, "flag", "1 while a request can be answered"},
 };
 static_assert(std::size(kSpecs) == kCount);
@@ -210,7 +224,13 @@ void PrometheusProbes::add_cluster() {
   remote_prefills_ = metrics_.counter(kSpecs[kRemotePrefills]);
   routes_ = counters(kSpecs[kRoutes], "reason", {"prefix", "time", "only_choice", kOther});
   expected_hits_ = metrics_.counter(kSpecs[kExpectedHits]);
-  dropped_ = counters(kSpecs[kDropped], "reason", {"stale", "repeat", "gap", "conflict"});
+  dropped_ =
+      counters(kSpecs[kDropped], "reason", {"stale", "repeat", "gap", "conflict", "prefix_gap"});
+  resumed_ = metrics_.counter(kSpecs[kResumed]);
+  stop_matched_ = metrics_.counter(kSpecs[kStopMatched]);
+  told_again_ = metrics_.counter(kSpecs[kToldAgain]);
+  closing_lost_ = metrics_.counter(kSpecs[kClosingLost]);
+  poisoned_ = metrics_.counter(kSpecs[kPoisoned]);
 }
 
 void PrometheusProbes::ended(const Ended& ended, bool dispatched) {
@@ -263,6 +283,12 @@ void PrometheusProbes::count_totals(const Totals& totals) {
   raise(dropped_.at("repeat"), totals.repeats);
   raise(dropped_.at("gap"), totals.gaps);
   raise(dropped_.at("conflict"), totals.conflicts);
+  raise(dropped_.at("prefix_gap"), totals.prefix_gaps);
+  raise(resumed_, totals.resumed);
+  raise(stop_matched_, totals.stop_matched);
+  raise(told_again_, totals.told_again);
+  raise(closing_lost_, totals.closing_lost);
+  raise(poisoned_, totals.poisoned);
 }
 
 void PrometheusProbes::status(const ClusterStatus& status) {

@@ -57,6 +57,7 @@ class PrometheusProbes final : public Probes {
 
   std::map<std::pair<Role, std::string>, GaugeMetric> workers_;
   CounterMetric lost_, attempts_, remote_prefills_, expected_hits_;
+  CounterMetric resumed_, stop_matched_, told_again_, closing_lost_, poisoned_;
   Counters failed_, routes_, dropped_;
 
   mutable std::mutex mutex_;

@@ -218,6 +218,12 @@ struct Totals @0x847c58604f3eb514 {
   repeats @12 :UInt64;
   gaps @13 :UInt64;
   conflicts @14 :UInt64;
+  resumed @15 :UInt64;
+  stopMatched @16 :UInt64;       # ended by a stop text
+  toldAgain @17 :UInt64;         # messages that a worker seems to have missed
+  closingLost @18 :UInt64;       # cancelled attempts given up without an answer
+  prefixGaps @19 :UInt64;        # beats whose prefix events do not follow those taken
+  poisoned @20 :UInt64;          # requests that workers died of
 }
 
 struct Status @0x958d6971504fc615 {

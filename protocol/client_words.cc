@@ -192,7 +192,13 @@ ClusterStatus read_status(api::Status::Reader from) {
               {"stale", t.getStale()},
               {"repeats", t.getRepeats()},
               {"gaps", t.getGaps()},
-              {"conflicts", t.getConflicts()}};
+              {"conflicts", t.getConflicts()},
+              {"resumed", t.getResumed()},
+              {"stop_matched", t.getStopMatched()},
+              {"told_again", t.getToldAgain()},
+              {"closing_lost", t.getClosingLost()},
+              {"prefix_gaps", t.getPrefixGaps()},
+              {"poisoned", t.getPoisoned()}};
   return s;
 }
 

@@ -140,10 +140,14 @@ TEST_CASE("status with and without a model") {
   status.workers.resize(2);
   status.workers[1].role = Role::kPrefill;
   status.totals.gaps = 5;
+  status.totals.resumed = 6;
+  status.totals.poisoned = 7;
   write(s, status);
   CHECK(to_string(s.getModels()[0].getName()) == "M");
   CHECK(s.getWorkers()[1].getRole() == api::Role::PREFILL);
   CHECK(s.getTotals().getGaps() == 5);
+  CHECK(s.getTotals().getResumed() == 6);
+  CHECK(s.getTotals().getPoisoned() == 7);
 }
 
 }  // namespace headrace::coordinator

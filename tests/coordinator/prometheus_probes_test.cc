@@ -123,6 +123,12 @@ TEST_CASE("the status moves gauges both ways and totals only up") {
   status.draining = 1;
   status.totals.tokens = 500;
   status.totals.stale = 4;
+  status.totals.prefix_gaps = 9;
+  status.totals.resumed = 3;
+  status.totals.stop_matched = 5;
+  status.totals.told_again = 6;
+  status.totals.closing_lost = 7;
+  status.totals.poisoned = 8;
   WorkerStatus worker;
   worker.role = Role::kDecode;
   worker.state = "ready";
@@ -134,6 +140,12 @@ TEST_CASE("the status moves gauges both ways and totals only up") {
   CHECK(rig.get("ready") == 1);
   CHECK(rig.get("generation_tokens_total") == 500);
   CHECK(rig.get("dropped_messages_total{reason=\"stale\"}") == 4);
+  CHECK(rig.get("dropped_messages_total{reason=\"prefix_gap\"}") == 9);
+  CHECK(rig.get("requests_resumed_total") == 3);
+  CHECK(rig.get("requests_stop_matched_total") == 5);
+  CHECK(rig.get("messages_repeated_total") == 6);
+  CHECK(rig.get("attempts_unanswered_total") == 7);
+  CHECK(rig.get("requests_poisoned_total") == 8);
   CHECK(rig.get("workers{role=\"decode\",state=\"ready\"}") == 2);
   rig.probes.status({});
   CHECK(rig.get("requests_running") == 0);
