@@ -37,7 +37,16 @@ Status Dispatcher::check_submit(const Submit& submit) const {
   if (queue_.size() >= kQueueMax)
     return error(Errc::kOverloaded,
                  "the queue holds " + std::to_string(kQueueMax) + " requests, its limit");
+  if (Status status = no_route(); !status.ok()) return status;
   return text_room(prompt_bytes(submit.prompt));
+}
+
+Status Dispatcher::no_route() const {
+  const bool too_early = !had_route_ && !options_.waits_for_first;
+  if (too_early || (!text_ && !text_error_.ok())) return error(Errc::kUnavailable, not_ready());
+  if (had_route_ && registry_.decoders() == 0 && strand_->now() - decoders_gone_ > kNoWorkerWait)
+    return error(Errc::kUnavailable, "no worker that decodes is left");
+  return {};
 }
 
 void Dispatcher::on(Submit submit) {

@@ -26,8 +26,11 @@ namespace headrace::coordinator {
 struct DispatcherOptions {
   Term term{1};
   PdMode pd = PdMode::kAuto;
-  Endpoint metrics{};                     // of this process, for status; port 0: none
-  std::shared_ptr<Probes> probes{};       // none: nobody looks
+  Endpoint metrics{};                // of this process, for status; port 0: none
+  std::shared_ptr<Probes> probes{};  // none: nobody looks
+  // Before the first route there is: whether requests wait for it in the queue, as where one
+  // process starts everything, or are refused, as where workers may come much later.
+  bool waits_for_first = true;
   std::shared_ptr<Strand> text_strand{};  // where text becomes tokens; none: the Dispatcher's own
 };
 
@@ -111,6 +114,8 @@ class Dispatcher final : public WorkerEvents, public std::enable_shared_from_thi
 
   // Clients.
   Status check_submit(const Submit& submit) const;
+  // Nobody could answer, and that is not just for a moment.
+  Status no_route() const;
   void deliver(Record& record);  // may destroy the record
   // The terminal step: no attempt lives after it. May destroy the record.
   void finish(Record& record, Finish how, Status status);
@@ -230,8 +235,8 @@ class Dispatcher final : public WorkerEvents, public std::enable_shared_from_thi
   PairHealth pairs_;
   PoisonList poison_;
   std::optional<ModelCard> served_;  // the last card there was
-  bool had_decoder_ = false;
-  Instant decoders_gone_{};  // when the last worker that could decode was lost
+  bool had_route_ = false;           // a request could be answered, once
+  Instant decoders_gone_{};          // when the last worker that could decode was lost
 
   std::shared_ptr<const TextModel> text_;  // of the cluster's model; null until fetched
   Digest text_digest_;

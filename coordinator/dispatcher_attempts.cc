@@ -33,6 +33,7 @@ std::vector<Token> attempt_tokens(const RequestRecord& record) {
 // The one function that assigns work. In order of arrival: nothing overtakes a large request.
 void Dispatcher::place() {
   if (placing_ || !text_ || !registry_.card()) return;
+  had_route_ = had_route_ || registry_.decoders() > 0;
   placing_ = true;
   const Instant now = strand_->now();
   for (auto it = queue_.begin(); it != queue_.end();) {
@@ -225,8 +226,8 @@ void Dispatcher::prefill_over(Record& record) {
 
 void Dispatcher::proven(Record& record) {
   AttemptRecord& attempt = *record.attempt;
-  attempt.progressed = true;
   record.deaths = 0;
+  record.died_at = 0;
   Workload part;
   part.unproven = std::exchange(attempt.on_decode.unproven, 0);
   release(attempt.decode, part);
@@ -289,12 +290,17 @@ void Dispatcher::attempt_failed(Record& record, const std::vector<WorkerId>& cul
     const WorkerRecord* worker = registry_.find(id);
     excused = excused || (why.code == Errc::kUnavailable && worker && worker->draining());
   }
-  if (!excused) ++record.failures;
-  if (record.failures >= kAttemptsMax && !is_final(why.code))
-    why.message =
-        "failed " + std::to_string(kAttemptsMax) + " times, its limit; at last: " + why.message;
-  if (is_final(why.code) || record.failures >= kAttemptsMax)
-    return finish(record, Finish::kError, std::move(why));
+  if (!excused) {
+    ++record.failures;
+    ++record.failures_all;
+  }
+  const bool in_a_row = record.failures >= kAttemptsMax;
+  const bool enough = in_a_row || record.failures_all >= kFailuresMax;
+  if (enough && !is_final(why.code))
+    why.message = "failed " + std::to_string(in_a_row ? kAttemptsMax : kFailuresMax) +
+                  (in_a_row ? " times without a new token" : " times in all") +
+                  ", its limit; at last: " + why.message;
+  if (enough || is_final(why.code)) return finish(record, Finish::kError, std::move(why));
   // The first replay starts at once: whoever failed is avoided.
   const Duration delay = record.failures <= 1 ? Duration{0} : backoff(record.failures);
   requeue(record, strand_->now() + delay);

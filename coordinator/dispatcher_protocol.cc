@@ -76,7 +76,9 @@ void Dispatcher::handle(WorkerId from, to_coordinator::Refuse m) {
     close_attempt(*record, m.why);
     return finish(*record, Finish::kError, std::move(m.why));
   }
-  if (m.why.code != Errc::kOverloaded && m.why.code != Errc::kUnavailable)
+  // Stale: it registered anew, or is about to; what was asked there was asked of its old self.
+  if (m.why.code != Errc::kOverloaded && m.why.code != Errc::kUnavailable &&
+      m.why.code != Errc::kStale)
     return attempt_failed(*record, {from}, std::move(m.why));
   // No harm done: it goes elsewhere or waits, within what is left of its time in the queue.
   const Instant now = strand_->now();

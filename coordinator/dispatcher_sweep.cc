@@ -54,10 +54,14 @@ void Dispatcher::sweep() {
 }
 
 void Dispatcher::sweep_workers(Instant now) {
-  for (const WorkerId id : registry_.silent(now, kSilence)) {
+  const auto drop = [&](WorkerId id, const std::string& why) {
     mesh_.tell(DropWorker{id});
-    lose(id, error(Errc::kDisconnected, "nothing heard for " + in_seconds(kSilence)), false);
-  }
+    lose(id, error(Errc::kDisconnected, why), false);
+  };
+  for (const WorkerId id : registry_.silent(now, kSilence))
+    drop(id, "nothing heard for " + in_seconds(kSilence));
+  for (const WorkerId id : registry_.deaf(now, kPingWithin))
+    drop(id, "it did not answer within " + in_seconds(kPingWithin));
 }
 
 void Dispatcher::sweep_requests(Instant now) {
@@ -93,7 +97,7 @@ void Dispatcher::sweep_request(Record& record, Instant now) {
 void Dispatcher::sweep_idle(Record& record, Instant now) {
   switch (record.phase) {
     case Phase::kRetained:
-      if (now - record.over > kRetained) erase(record);
+      if (now - record.over > kRetainedFor) erase(record);
       return;
     case Phase::kDraining:
     case Phase::kParked:
@@ -163,10 +167,7 @@ void Dispatcher::tell_again(Record& record, WorkerId worker) {
 }
 
 Status Dispatcher::queue_overdue(const Record& record, Instant now) const {
-  if (!text_ && !text_error_.ok()) return error(Errc::kUnavailable, not_ready());
-  if (had_decoder_ && registry_.decoders() == 0 &&
-      now - std::max(decoders_gone_, record.queued) > kNoWorkerWait)
-    return error(Errc::kUnavailable, "no worker that decodes is left");
+  if (Status none = no_route(); !none.ok()) return none;
   if (now - record.queued <= kQueueWait) return {};
   const std::string why = not_ready();
   if (!why.empty()) return error(Errc::kUnavailable, why);
@@ -219,13 +220,15 @@ void Dispatcher::ping(Instant now) {
       if (auto it = live.find(id); it != live.end()) it->second.push_back(transfer);
   for (const auto& [id, transfers] : live) {
     size_t at = 0;
+    const uint64_t number = registry_.pinged(id, now);
     do {  // as many as a message may name
       const size_t until = std::min(transfers.size(), at + limits::kTransfers);
       const auto begin = transfers.begin();
       tell_worker(id, to_worker::Ping{options_.term,
                                       {begin + static_cast<std::ptrdiff_t>(at),
                                        begin + static_cast<std::ptrdiff_t>(until)},
-                                      prefix_.seen(id)});
+                                      prefix_.seen(id),
+                                      number});
       at = until;
     } while (at < transfers.size());
   }

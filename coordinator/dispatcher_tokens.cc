@@ -52,7 +52,7 @@ Status Dispatcher::append(WorkerId from, Record& record, to_coordinator::TokenRu
       return {};
     case TokenLog::Verdict::kGap:
       ++totals_.gaps;
-      return error(Errc::kInternal, "left out tokens from position " + std::to_string(before));
+      return error(Errc::kStale, "left out tokens from position " + std::to_string(before));
     case TokenLog::Verdict::kConflict:
       ++totals_.conflicts;
       distrust(from);
@@ -78,6 +78,9 @@ void Dispatcher::take_run(WorkerId from, to_coordinator::TokenRun& run) {
   const uint32_t before = record->log.size();
   if (Status bad = append(from, *record, run); !bad.ok()) {
     bad.message = title(from) + " " + bad.message;
+    // A message was lost on the way, which is nobody's fault: the same worker may have it again.
+    if (bad.code == Errc::kStale && ++record->gaps <= kGapsMax)
+      return attempt_failed(*record, {}, std::move(bad), true);
     return attempt_failed(*record, {from}, std::move(bad));
   }
   // Tokens imply that the commit was verified, should Owned have been lost.
@@ -118,7 +121,8 @@ void Dispatcher::grown(WorkerId from, Record& record, const to_coordinator::Toke
   }
   record.last_token = now;
   prefill_over(record);
-  proven(record);
+  record.failures = 0;
+  if (record.log.size() >= record.died_at + kProvenTokens) proven(record);
   record.attempt->since = now;
   record.attempt->on_decode.context_tokens += more;
   registry_.find(from)->load.context_tokens += more;

@@ -30,7 +30,6 @@ void Dispatcher::on(WorkerJoined joined) {
   prefix_.join(joined.worker, joined.hello.kv_blocks);
   tell_worker(joined.worker,
               to_worker::Welcome{options_.term, joined.worker, kBeatEvery, cache_key_});
-  had_decoder_ = had_decoder_ || joined.hello.role != Role::kPrefill;
   fetch_tokenizer();
   encode_waiting();
   place();
@@ -77,13 +76,13 @@ void Dispatcher::lose(WorkerId id, const Status& why, bool died) {
   ++totals_.workers_lost;
   probes().worker_lost();
   const std::string what = title(id) + " was lost: " + why.message;
-  const bool leaving = worker->draining();
+  const bool leaving = worker->draining(), decoded = worker->hello.role != Role::kPrefill;
   const Instant now = strand_->now();
   registry_.remove(id);
   prefix_.forget(id);
   pairs_.forget(id);
   if (died && !leaving) poison_.worker_died(now);
-  if (registry_.decoders() == 0) decoders_gone_ = now;
+  if (decoded && registry_.decoders() == 0) decoders_gone_ = now;
   for (auto it = closing_.begin(); it != closing_.end();) {
     std::erase(it->second.open, id);
     it = it->second.open.empty() ? closing_.erase(it) : std::next(it);
@@ -113,7 +112,7 @@ void Dispatcher::lose(WorkerId id, const Status& why, bool died) {
 }
 
 bool Dispatcher::blame(Record& record, Instant now) {
-  ++record.deaths;
+  if (record.deaths++ == 0) record.died_at = record.log.size();
   return record.deaths >= kDeathsMax && poison_.deaths(now) <= static_cast<size_t>(kDeathsMax);
 }
 

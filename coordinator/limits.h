@@ -17,7 +17,9 @@ inline constexpr Duration kQueueWait = 30s;         // of one request, in all
 inline constexpr size_t kPromptBytesMax = 1 << 20;  // text of a prompt, all messages together
 inline constexpr uint32_t kUnacknowledgedMax = 64;  // tokens under way to one client
 inline constexpr Duration kClientStall = 60s;       // a finished answer that nobody takes
-inline constexpr int kAttemptsMax = 3;              // failed attempts after which a request ends
+inline constexpr int kAttemptsMax = 3;              // failures in a row without a new token: ends
+inline constexpr int kFailuresMax = 16;             // failures in all: ends
+inline constexpr int kGapsMax = 8;                  // gaps in its tokens that are no failures
 inline constexpr uint32_t kGrowthReserve = 256;     // tokens of answer that routing reserves
 inline constexpr size_t kStopsMax = 16;             // stop texts of a request
 inline constexpr size_t kStopBytesMax = 256;        // of one of them
@@ -30,7 +32,7 @@ inline constexpr size_t kDetokenizeBytesMax = 1 << 20;     // text of one answer
 // How far decoding may run ahead of a client; past it the answer waits without a worker.
 inline constexpr uint32_t kBehindMax = 4096;
 inline constexpr Duration kResumeWithin = 30s;          // a resumable request without client
-inline constexpr Duration kRetained = 10min;            // the end of a resumable request
+inline constexpr Duration kRetainedFor = 10min;         // the end of a resumable request
 inline constexpr size_t kRetainedMax = 1024;            // such ends; the oldest goes first
 inline constexpr size_t kRetainedBytesMax = 64u << 20;  // of all of them
 // How long requests wait once the last worker that could decode is gone.
@@ -40,10 +42,15 @@ inline constexpr Duration kNoWorkerWait = 3s;
 inline constexpr size_t kWorkersMax = 1024;
 inline constexpr Duration kRegisterWithin = 1500ms * kSlowdown;  // of a fresh link
 inline constexpr size_t kRegisterBytesMax = 256u << 10;          // its frame
-inline constexpr Duration kSilence = 1500ms * kSlowdown;         // no beat: dead
-inline constexpr Duration kBeatEvery = 250ms;
+inline constexpr Duration kSilence = 1200ms * kSlowdown;         // no word: dead
+inline constexpr Duration kBeatEvery = 200ms;                    // and a Ping as often
 inline constexpr Duration kSweepEvery = 100ms;
 inline constexpr Duration kSweepPause = 10ms;  // before a sweep that comes late
+// A Ping that is not answered though other words come: the way to that worker is cut. It may have
+// been cut just after a Ping, and the next one goes out with a sweep.
+inline constexpr Duration kPingWithin = kSilence - kBeatEvery - kSweepEvery;
+static_assert(kSilence + kSweepEvery + kSweepPause <= 1500ms * kSlowdown,
+              "a worker's death is known within 1.5 s");
 
 // One attempt.
 inline constexpr Duration kGrantWithin = 500ms * kSlowdown;
@@ -70,6 +77,7 @@ inline constexpr Duration kPairBackoffMax = 60s;
 inline constexpr size_t kPairsMax = 4096;
 inline constexpr Duration kDistrust = 5s;       // a worker that sent what cannot be
 inline constexpr int kDeathsMax = 2;            // workers that may die of one request
+inline constexpr uint32_t kProvenTokens = 2;    // more than when one died: it did not die of it
 inline constexpr Duration kPoisonWindow = 30s;  // deaths that may belong together
 inline constexpr Duration kBarredFor = 10min;   // a prompt that workers died of
 inline constexpr size_t kBarredMax = 1024;

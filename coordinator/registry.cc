@@ -144,6 +144,7 @@ bool Registry::beat(WorkerId id, const to_coordinator::Beat& beat, Instant now) 
   WorkerRecord* worker = find(id);
   if (!worker || worker->hello.incarnation != beat.incarnation) return false;
   worker->heard = now;
+  std::erase_if(worker->unanswered, [&](const auto& p) { return p.first <= beat.ping_seen; });
   if (beat.steps < worker->beat.steps) return true;  // late: a newer one was here
   if (beat.steps > worker->beat.steps) {
     worker->progressed = now;
@@ -173,10 +174,26 @@ WorkerRecord* Registry::find(const Incarnation& incarnation) {
   return nullptr;
 }
 
+uint64_t Registry::pinged(WorkerId id, Instant now) {
+  WorkerRecord& worker = *find(id);
+  ++worker.pings;
+  // The oldest one tells.
+  if (worker.unanswered.size() < kUnansweredMax) worker.unanswered.emplace_back(worker.pings, now);
+  return worker.pings;
+}
+
 std::vector<WorkerId> Registry::silent(Instant now, Duration limit) const {
   std::vector<WorkerId> out;
   for (const auto& [id, worker] : workers_)
     if (now - worker.heard > limit) out.push_back(id);
+  return out;
+}
+
+std::vector<WorkerId> Registry::deaf(Instant now, Duration limit) const {
+  std::vector<WorkerId> out;
+  for (const auto& [id, worker] : workers_)
+    if (!worker.unanswered.empty() && now - worker.unanswered.front().second > limit)
+      out.push_back(id);
   return out;
 }
 

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <deque>
 #include <map>
 #include <optional>
 #include <string>
 #include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include "coordinator/limits.h"
@@ -28,13 +30,15 @@ struct Workload {
 // One admitted worker.
 struct WorkerRecord {
   WorkerId id{};
-  to_coordinator::Register hello;  // as announced
-  Instant heard{};                 // last message of any kind
-  Instant progressed{};            // last time `beat.steps` grew
-  to_coordinator::Beat beat;       // the last one
-  bool stalled = false;            // work without progress: not routed to until a step ends
-  bool suspect = false;            // its last beat held what cannot be: not routed to meanwhile
-  Instant refused_until{};         // said "overloaded" or broke a rule: not routed to before
+  to_coordinator::Register hello;                       // as announced
+  Instant heard{};                                      // last message of any kind
+  uint64_t pings = 0;                                   // sent so far
+  std::deque<std::pair<uint64_t, Instant>> unanswered;  // of those; at most kUnansweredMax
+  Instant progressed{};                                 // last time `beat.steps` grew
+  to_coordinator::Beat beat;                            // the last one
+  bool stalled = false;     // work without progress: not routed to until a step ends
+  bool suspect = false;     // its last beat held what cannot be: not routed to meanwhile
+  Instant refused_until{};  // said "overloaded" or broke a rule: not routed to before
   Workload load;
   std::unordered_set<uint64_t> granted;  // block and generation of grants that are being filled
 
@@ -61,8 +65,13 @@ class Registry {
   // The worker that registered with this incarnation, if it is here.
   WorkerRecord* find(const Incarnation& incarnation);
 
+  // A Ping goes to this worker now; its number.
+  uint64_t pinged(WorkerId id, Instant now);
+
   // Those from whom nothing was heard for longer than `limit`.
   std::vector<WorkerId> silent(Instant now, Duration limit) const;
+  // Those that have left a Ping without an answer for longer than `limit`.
+  std::vector<WorkerId> deaf(Instant now, Duration limit) const;
 
   const std::optional<ModelCard>& card() const { return card_; }
   // Workers that can make answers (role decode or both).
@@ -77,6 +86,7 @@ class Registry {
   size_t size() const { return workers_.size(); }
 
  private:
+  static constexpr size_t kUnansweredMax = 64;
   std::map<WorkerId, WorkerRecord> workers_;
   std::optional<ModelCard> card_;
 };

@@ -47,7 +47,6 @@ struct AttemptRecord {
   Instant since{};           // of the phase
   uint32_t prompt = 0;       // tokens of the prompt it was given
   uint32_t base = 0;         // of those, how many were generated before
-  bool progressed = false;   // a new token came of it
   bool asked_again = false;  // granting: Prepare was sent a second time
   GrantedBlocks grant;       // prefilling: what Start carries
   AttemptSide at_decode, at_prefill;
@@ -97,8 +96,11 @@ struct RequestRecord {
 
   std::optional<AttemptRecord> attempt;
   uint32_t attempts = 0;        // made so far; the fence
-  int failures = 0;             // of those, how many failed
-  int deaths = 0;               // workers that died while they computed it, no new token between
+  int failures = 0;             // of those, how many failed in a row without a new token
+  int failures_all = 0;         // and in all
+  int gaps = 0;                 // in the tokens that came
+  int deaths = 0;               // workers that died while they computed it, until it is proven
+  uint32_t died_at = 0;         // length of the log at the first of them
   std::vector<WorkerId> avoid;  // that failed it
   uint32_t cached_tokens = 0;
   bool remote_prefill = false;

@@ -111,6 +111,7 @@ to_coordinator::Beat read(Cursor& c, wire::Beat::Reader r) {
   m.decode = read_saturation(r.getDecode());
   m.prefix_from = r.getPrefixFrom();
   m.prefix_events = read_events(c.at("prefixEvents"), r.getPrefixEvents());
+  m.ping_seen = r.getPingSeen();
   return m;
 }
 
@@ -275,6 +276,7 @@ void write(wire::ToCoordinator::Builder b, const to_coordinator::Beat& m) {
   write_saturation(w.initPrefill(), m.prefill);
   write_saturation(w.initDecode(), m.decode);
   w.setPrefixFrom(m.prefix_from);
+  w.setPingSeen(m.ping_seen);
   auto events = w.initPrefixEvents(count(m.prefix_events.size()));
   for (unsigned i = 0; i < events.size(); ++i) {
     events[i].setKind(static_cast<uint8_t>(m.prefix_events[i].kind));

@@ -16,7 +16,7 @@ to_worker::Rejected read(Cursor& c, wire::Rejected::Reader r) {
 }
 
 to_worker::Ping read(Cursor& c, wire::Ping::Reader r) {
-  return {Term{r.getTerm()}, c.at("live").transfers(r.getLive()), r.getPrefixSeen()};
+  return {Term{r.getTerm()}, c.at("live").transfers(r.getLive()), r.getPrefixSeen(), r.getNumber()};
 }
 
 to_worker::FetchTokenizer read(Cursor& c, wire::FetchTokenizer::Reader r) {
@@ -98,6 +98,7 @@ void write(wire::ToWorker::Builder b, const to_worker::Ping& m) {
   w.setTerm(raw(m.term));
   codec::write(w.initLive(count(m.live.size())), m.live);
   w.setPrefixSeen(m.prefix_seen);
+  w.setNumber(m.number);
 }
 
 void write(wire::ToWorker::Builder b, const to_worker::FetchTokenizer& m) {

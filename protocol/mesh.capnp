@@ -168,6 +168,7 @@ struct Ping @0xa36fe29c05817bd1 {
   term @0 :UInt64;
   live @1 :List(Id128);
   prefixSeen @2 :UInt64;
+  number @3 :UInt64;
 }
 
 struct FetchTokenizer @0xd84dc5b7136ef0e2 {
@@ -257,6 +258,7 @@ struct Beat @0xfa06428ed19c7b48 {
   decode @12 :Saturation;
   prefixFrom @13 :UInt64;
   prefixEvents @14 :List(PrefixEvent);
+  pingSeen @15 :UInt64;
 }
 
 struct TokenizerPiece @0xacb8e3071f5d6259 {

@@ -71,11 +71,12 @@ struct Rejected {
   bool operator==(const Rejected&) const = default;
 };
 
-// The coordinator lives; the transfers named keep their leases.
+// The coordinator lives; the transfers named keep their leases. Answered by a Beat, at once.
 struct Ping {
   Term term{};
   std::vector<TransferId> live;
   uint64_t prefix_seen = 0;  // events of this worker's prefix cache taken so far: send those after
+  uint64_t number = 0;       // counted from 1 since Welcome; the parts of one round share it
   bool operator==(const Ping&) const = default;
 };
 
@@ -162,6 +163,7 @@ struct Beat {
   Saturation prefill{}, decode{};  // of the last seconds
   uint64_t prefix_from = 0;        // number of the first event, counted since Register
   std::vector<PrefixEvent> prefix_events{};
+  uint64_t ping_seen = 0;  // number of the last Ping taken since Register
   bool operator==(const Beat&) const = default;
 };
 

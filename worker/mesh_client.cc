@@ -57,8 +57,9 @@ void MeshClient::on_dialled(Result<std::unique_ptr<Link>> link) {
   incarnation_ = random_.mint<Incarnation>();
   welcomed_ = false;
   heard_ = strand_->now();
+  put_off_ = false;
   worker_.tell(LinkUp{incarnation_});
-  timer_ = strand_->after(kSweepEvery, [this] { sweep(); });
+  sweep_later();
 }
 
 void MeshClient::on_frame(const Bytes& frame) {
@@ -90,8 +91,19 @@ void MeshClient::on_frame(const Bytes& frame) {
       *message);
 }
 
-void MeshClient::sweep() {
+void MeshClient::sweep_later() {
+  sweep_due_ = strand_->now() + kSweepEvery;
   timer_ = strand_->after(kSweepEvery, [this] { sweep(); });
+}
+
+void MeshClient::sweep() {
+  const bool late = strand_->now() - sweep_due_ >= kSweepEvery;
+  if (late && !std::exchange(put_off_, true)) {
+    timer_ = strand_->after(kSweepPause, [this] { sweep(); });
+    return;
+  }
+  put_off_ = false;
+  sweep_later();
   const Duration silent = strand_->now() - heard_;
   if (silent >= (welcomed_ ? silence_ : std::min(silence_, kWelcomeDeadline))) {
     lose(error(Errc::kDisconnected,

@@ -20,7 +20,8 @@ struct MeshEvents {
 
 // The worker's end of its link to the coordinator: dials with back-off, mints an incarnation for
 // each connection, turns frames into messages and back, and gives the link up when it is closed,
-// says nothing for `silence`, or speaks what we cannot read. An actor on the worker's strand.
+// says nothing for `silence`, or speaks what we cannot read. When we were held up ourselves, what
+// waits to be read gets its turn before that counts. An actor on the worker's strand.
 class MeshClient final : public Uplink, public std::enable_shared_from_this<MeshClient> {
  public:
   static constexpr Duration kDialDeadline = 2s;
@@ -28,7 +29,8 @@ class MeshClient final : public Uplink, public std::enable_shared_from_this<Mesh
   static constexpr Duration kBackoffMin =
       50ms;  // doubled at each failure, plus up to half at random
   static constexpr Duration kBackoffMax = 1s;
-  static constexpr Duration kSweepEvery = 250ms;
+  static constexpr Duration kSweepEvery = 100ms;
+  static constexpr Duration kSweepPause = 10ms;  // before a sweep that comes late
 
   MeshClient(std::shared_ptr<Strand> strand, Network& network, Random& random, Endpoint coordinator,
              Duration silence, Ref<Worker> worker, MeshEvents events);
@@ -42,6 +44,7 @@ class MeshClient final : public Uplink, public std::enable_shared_from_this<Mesh
   void on_dialled(Result<std::unique_ptr<Link>> link);
   void on_frame(const Bytes& frame);
   void sweep();
+  void sweep_later();
   void lose(Status why);
   void drop_link();
   void dial_later();
@@ -59,6 +62,8 @@ class MeshClient final : public Uplink, public std::enable_shared_from_this<Mesh
   Incarnation incarnation_;
   bool welcomed_ = false;
   Instant heard_{};
+  Instant sweep_due_{};
+  bool put_off_ = false;  // the sweep that is due, once
   Duration backoff_ = kBackoffMin;
   Timer timer_;  // next dial, or next sweep
 };

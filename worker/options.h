@@ -6,6 +6,7 @@
 #include <string>
 
 #include "protocol/messages.h"
+#include "protocol/slowdown.h"
 #include "worker/handoff_options.h"
 #include "worker/probes.h"
 
@@ -27,10 +28,12 @@ struct WorkerOptions {
   uint32_t waiting_max = 1024;
   uint32_t transfers_max = 64;  // hand-offs at a time, each side
 
-  Duration lease = 3s;          // of a grant; renewed by Ping
-  Duration pause_after = 3s;    // of the coordinator's silence: no new step
-  Duration forget_after = 10s;  // of the same: the link is given up, all is freed
-  Duration step_max = 30s;      // a longer step fails what it carries
+  Duration lease = 3s;  // of a grant; renewed by Ping
+  // Of the coordinator's silence. It pings each 200 ms and takes a worker that does not answer for
+  // lost within 1.5 s, so what was held for it is of no use much longer.
+  Duration pause_after = 1s * kSlowdown;   // no new step
+  Duration forget_after = 2s * kSlowdown;  // the link is given up, all is freed
+  Duration step_max = 30s;                 // a longer step fails what it carries
   HandoffOptions handoff;
   bool prefix_cache = true;
   Duration drain = 30s;            // what running sequences get after Drain

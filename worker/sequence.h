@@ -69,6 +69,7 @@ struct Sequence {
   GrantedBlocks grant;                    // prefill: where the KV goes
   std::unique_ptr<HandoffSender> sender;  // prefill: since it was admitted
   ReceiveTimes received{};                // decode: how its hand-off went
+  bool reported = false;                  // its hand-off was
   uint32_t pushed_blocks = 0;             // index of the block to be pushed next
   double compute_seconds = 0;             // of the steps that carried it
   bool quiesce = false;                   // kEnding: say Quiesced when freed

@@ -78,6 +78,7 @@ Endpoint Worker::kv_endpoint() const {
 void Worker::on(const LinkUp& m) {
   on(LinkDown{});  // in case the end of the last one was not told
   incarnation_ = m.incarnation;
+  ping_seen_ = 0;
   Register r;
   r.card = engine_.card();
   r.role = options_.role;
@@ -95,7 +96,11 @@ void Worker::on(const LinkUp& m) {
 void Worker::on(const LinkDown&) {
   term_.reset();
   std::vector<Key> keys;
-  for (const auto& [key, s] : sequences_) keys.push_back(key);
+  const Status gone = error(Errc::kCancelled, "the link to the coordinator was lost");
+  for (auto& [key, s] : sequences_) {
+    report_broken(s, gone);
+    keys.push_back(key);
+  }
   for (const Key key : keys) release(key, false);
   for (auto& [key, s] : sequences_) s.quiesce = false;  // those that end with the step
   finished_.clear();
@@ -121,6 +126,11 @@ void Worker::on(const to_worker::Ping& m) {
   cache_.seen(m.prefix_seen);
   for (const TransferId transfer : m.live) {
     if (Sequence* s = find(transfer)) s->lease = now + options_.lease;
+  }
+  // The parts of one round are answered once.
+  if (m.number > ping_seen_) {
+    ping_seen_ = m.number;
+    beat();
   }
   schedule();
 }
@@ -192,7 +202,8 @@ void Worker::fail(Key key, Status why) {
   if (it == sequences_.end() || it->second.stage == Stage::kEnding) return;
   ++counters_.failed;
   probes_->failed(why.code);
-  const Sequence& s = it->second;
+  Sequence& s = it->second;
+  report_broken(s, why);
   AttemptFailed failed{s.transfer, s.attempt, std::move(why)};
   remember(s, failed);
   tell(std::move(failed));

@@ -200,8 +200,10 @@ class Worker : public std::enable_shared_from_this<Worker> {
   // worker_drain.cc: its end, and how it stands
   void check_drain(Instant now);
   void report_gauges(Instant now);
-  void report_received(const Sequence& s, const Status& status);
-  void report_sent(const Sequence& s, const Status& status);
+  void report_received(Sequence& s, const Status& status);
+  void report_sent(Sequence& s, const Status& status);
+  // Its hand-off, if one is under way, ends here with it.
+  void report_broken(Sequence& s, const Status& why);
   WorkerGauges gauges() const;
 
   std::shared_ptr<Strand> strand_;
@@ -225,6 +227,7 @@ class Worker : public std::enable_shared_from_this<Worker> {
   Duration beat_every_{};
   Instant beat_due_{};
   Instant coordinator_heard_{};
+  uint64_t ping_seen_ = 0;  // of this registration
 
   Key next_key_ = 1;
   std::map<Key, Sequence> sequences_;

@@ -46,6 +46,7 @@ Beat Worker::make_beat() {
   PrefixLog::Part part = cache_.events();
   b.prefix_from = part.from;
   b.prefix_events = std::move(part.events);
+  b.ping_seen = ping_seen_;
   return b;
 }
 
@@ -92,7 +93,8 @@ void Worker::report_step(const InFlight& flight, const StepDone& done) {
   probes_->step(report);
 }
 
-void Worker::report_sent(const Sequence& s, const Status& status) {
+void Worker::report_sent(Sequence& s, const Status& status) {
+  s.reported = true;
   HandoffReport report;
   report.sent = true;
   report.bytes = s.sender->bytes_sent();
@@ -103,7 +105,8 @@ void Worker::report_sent(const Sequence& s, const Status& status) {
   probes_->handoff(report);
 }
 
-void Worker::report_received(const Sequence& s, const Status& status) {
+void Worker::report_received(Sequence& s, const Status& status) {
+  s.reported = true;
   HandoffReport report;
   report.bytes = s.received.bytes;
   report.wire = seconds(s.received.on_wire);
@@ -111,6 +114,18 @@ void Worker::report_received(const Sequence& s, const Status& status) {
   report.wait = report.bytes > 0 ? seconds(s.received.first - s.began) : report.total;
   report.status = status;
   probes_->handoff(report);
+}
+
+void Worker::report_broken(Sequence& s, const Status& why) {
+  if (s.reported || s.stage == Stage::kEnding || !under_way(s)) return;
+  // The end of the answer may overtake the verdict.
+  const bool complete = why.ok() && s.sender && s.sender->committed();
+  Status status;
+  if (!complete && why.code == Errc::kDeadline)
+    status = why;
+  else if (!complete)
+    status = error(Errc::kCancelled, "ended before all was handed over: " + why.message);
+  s.sender ? report_sent(s, status) : report_received(s, status);
 }
 
 }  // namespace headrace::worker

@@ -100,6 +100,7 @@ void Worker::on(const to_worker::Cancel& m) {
     if (s != nullptr && s->attempt == m.attempt && !lost) {
       const Key key = by_transfer_.at(m.transfer);
       remember(*s, AttemptFailed{m.transfer, m.attempt, m.reason});
+      report_broken(*s, m.reason);
       return release(key, true);
     }
     // A step in flight still uses its blocks: the answer comes with their release.

@@ -277,7 +277,7 @@ void Worker::prefilled(Sequence& s) {
 }
 
 void Worker::sent(Key key, Status status) {
-  const Sequence& s = sequences_.at(key);
+  Sequence& s = sequences_.at(key);
   report_sent(s, status);
   if (!status.ok()) return fail(key, std::move(status));
   const auto compute = std::chrono::duration<double>(s.compute_seconds);

@@ -104,6 +104,7 @@ int coordinate(const CoordinatorCommand& command) {
   options.mesh = mesh;
   options.text_strand = runtime.make_strand();  // a long prompt holds up no worker and no client
   options.dispatcher.term = fresh_term();
+  options.dispatcher.waits_for_first = false;
   options.dispatcher.pd = *coordinator::parse_pd_mode(command.pd);
   options.dispatcher.metrics = (*eyes)->endpoint();
   options.dispatcher.probes = (*eyes)->probes();

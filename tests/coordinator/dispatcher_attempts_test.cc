@@ -163,7 +163,7 @@ TEST_CASE("the last decode worker lost: a stated error within five seconds") {
   CHECK(saved->text == "xy.");
 }
 
-TEST_CASE("three failed attempts end a request, with the last reason") {
+TEST_CASE("three failed attempts in a row end a request, with the last reason") {
   Bench b;
   b.join(Role::kBoth, 1);
   b.join(Role::kBoth, 2);
@@ -178,7 +178,63 @@ TEST_CASE("three failed attempts end a request, with the last reason") {
   REQUIRE(client->ended);
   CHECK(client->ended->status.code == Errc::kInternal);
   CHECK(client->ended->status.message ==
-        "failed 3 times, its limit; at last: worker both-1: device broke");
+        "failed 3 times without a new token, its limit; at last: worker both-1: device broke");
+}
+
+TEST_CASE("a new token begins the count of failures anew, up to a limit in all") {
+  Bench b;
+  b.join(Role::kBoth, 1);
+  b.join(Role::kBoth, 2);
+  auto client = b.submit("AB", 1);
+  uint32_t made = 0;
+  int tries = 0;
+  for (; tries < 2 * kFailuresMax && !client->ended; ++tries) {
+    const uint64_t at = b.status().workers[0].in_flight > 0 ? 1 : 2;
+    b.tokens(at, made++, "x");
+    const auto* p = b.last<to_worker::Prepare>(at);
+    b.from(at, to_coordinator::AttemptFailed{p->transfer, p->attempt,
+                                             error(Errc::kInternal, "device broke")});
+    b.live(200ms);
+  }
+  CHECK(tries == kFailuresMax);
+  REQUIRE(client->ended);
+  CHECK(client->ended->status.message.starts_with("failed 16 times in all, its limit"));
+  CHECK(client->ids.size() == static_cast<size_t>(kFailuresMax));
+}
+
+TEST_CASE(
+    "a refusal by a worker that registers anew is no failure, and ends with the queue's wait") {
+  Bench b;
+  b.join(Role::kBoth, 1);
+  auto client = b.submit("AB", 1);
+  const Instant begun = b.strand->now();
+  int refusals = 0;
+  for (; refusals < 1000 && !client->ended; ++refusals) {
+    const auto* p = b.last<to_worker::Prepare>(1);
+    const int before = b.count<to_worker::Prepare>(1);
+    b.from(1, to_coordinator::Refuse{p->transfer, p->attempt, error(Errc::kStale, "not me")});
+    CHECK(b.count<to_worker::Prepare>(1) == before);  // left alone for a moment
+    while (b.count<to_worker::Prepare>(1) == before && !client->ended) b.live(100ms);
+  }
+  REQUIRE(client->ended);
+  CHECK(client->ended->status.code == Errc::kOverloaded);
+  CHECK(refusals > kAttemptsMax);
+  CHECK(b.strand->now() - begun < kQueueWait + 2s);
+  CHECK(b.status().totals.attempts_failed == 0);
+}
+
+TEST_CASE("gaps are replayed where they came from, so often, then they count") {
+  Bench b;
+  b.join(Role::kBoth, 1);
+  auto client = b.submit("AB", 1);
+  int gaps = 0;
+  for (; gaps < 100 && !client->ended; ++gaps) {
+    b.tokens(1, 5, "x");
+    b.live(2s);
+  }
+  CHECK(gaps == kGapsMax + kAttemptsMax);
+  REQUIRE(client->ended);
+  CHECK(client->ended->status.message.find("left out tokens from position 0") != std::string::npos);
 }
 
 TEST_CASE("an outcome that would be the same elsewhere is not tried again") {
@@ -287,11 +343,12 @@ TEST_CASE(
     CHECK(b.status().totals.attempts_failed == 1);
     CHECK(b.status().totals.gaps == (kind == 0 ? 1 : 0));
     CHECK(b.status().totals.conflicts == (kind == 1 ? 1 : 0));
-    REQUIRE(b.last<to_worker::Prepare>(3));
-    CHECK(b.last<to_worker::Prepare>(3)->generated == 2);
-    b.grant(3);
-    b.owned(3);
-    b.tokens(3, 2, "z", Finish::kStop);
+    const uint64_t at = kind == 0 ? 2 : 3;  // a gap is nobody's fault
+    REQUIRE(b.last<to_worker::Prepare>(at));
+    CHECK(b.last<to_worker::Prepare>(at)->generated == 2);
+    b.grant(at);
+    b.owned(at);
+    b.tokens(at, 2, "z", Finish::kStop);
     CHECK(client->text == "xyz.");
   }
 }

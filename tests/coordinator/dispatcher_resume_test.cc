@@ -166,7 +166,7 @@ TEST_CASE("ends are kept for a while, and not too many of them") {
   }
   CHECK(b.resume(1, 0, 2)->ended->status.code == Errc::kNotFound);  // the oldest
   CHECK(b.resume(2, 0, 2)->text == "x.");
-  b.idle(kRetained + 1s);
+  b.idle(kRetainedFor + 1s);
   CHECK(b.resume(3, 0, 2)->ended->status.code == Errc::kNotFound);
 }
 

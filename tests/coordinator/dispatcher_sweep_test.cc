@@ -167,18 +167,19 @@ TEST_CASE(
   CHECK_FALSE(b.submit("KILL", 22)->ended);
 }
 
-TEST_CASE("deaths with a new token in between, by silence, or among many deaths prove nothing") {
+TEST_CASE("deaths with new tokens in between, by silence, or among many deaths prove nothing") {
   SUBCASE("a new token") {
     Bench b;
     for (uint64_t w = 1; w <= 3; ++w) b.join(Role::kBoth, w);
     auto client = b.submit("AB", 1);
     b.lose(1);
     b.tokens(2, 0, "x");
+    b.tokens(2, 1, "y");
     b.lose(2);
     b.live(200ms);  // the second failure waits a little
     REQUIRE(b.last<to_worker::Prepare>(3));
-    b.tokens(3, 1, "y", Finish::kStop);
-    CHECK(client->text == "xy.");
+    b.tokens(3, 2, "z", Finish::kStop);
+    CHECK(client->text == "xyz.");
   }
   SUBCASE("silence") {
     Bench b;
@@ -203,7 +204,20 @@ TEST_CASE("deaths with a new token in between, by silence, or among many deaths 
   }
 }
 
-TEST_CASE("one suspect a worker, until it has made a token") {
+TEST_CASE("a request that kills at one place is found, though its last token died with the first") {
+  Bench b;
+  for (uint64_t w = 1; w <= 3; ++w) b.join(Role::kBoth, w);
+  auto client = b.submit("AB", 1);
+  b.tokens(1, 0, "xyz");
+  b.lose(1);
+  REQUIRE(b.last<to_worker::Prepare>(2));
+  b.tokens(2, 3, "w");  // made before, and lost
+  b.lose(2);
+  REQUIRE(client->ended);
+  CHECK(client->ended->status.message.find("2 workers died") != std::string::npos);
+}
+
+TEST_CASE("one suspect a worker, until it has made more than when one died") {
   Bench b;
   b.join(Role::kBoth, 1);
   auto one = b.submit("AB", 1);
@@ -221,6 +235,9 @@ TEST_CASE("one suspect a worker, until it has made a token") {
   run.transfer = p.transfer;
   run.attempt = p.attempt;
   run.ids = {'x'};
+  b.from(2, to_coordinator::Tokens{{run}});
+  CHECK(b.count<to_worker::Prepare>(2) == 2);  // one may have been lost with the first death
+  run.position = 1;
   b.from(2, to_coordinator::Tokens{{run}});
   CHECK(b.count<to_worker::Prepare>(2) == 3);  // at once
 }

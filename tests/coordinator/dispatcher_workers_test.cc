@@ -38,6 +38,56 @@ TEST_CASE("words that waited for the Dispatcher itself are no silence, silence a
   CHECK(b.status().workers.empty());
 }
 
+TEST_CASE("a worker that beats and hears nothing is lost as soon as one that is silent") {
+  Bench b;
+  b.join(Role::kBoth, 1);
+  b.join(Role::kBoth, 2);
+  b.live(5s);
+  b.deaf.insert(1);
+  const Instant cut = b.strand->now();
+  while (b.status().workers.size() == 2 && b.strand->now() - cut < 60s) b.live(100ms);
+  CHECK(b.mesh->dropped == std::vector<WorkerId>{WorkerId{1}});
+  CHECK(b.strand->now() - cut <= 1500ms * kSlowdown);
+  CHECK(b.strand->now() - cut >= kPingWithin);
+  b.incarnations.erase(1);
+  b.live(5s);
+  CHECK(b.status().workers.size() == 1);
+}
+
+TEST_CASE("answers that waited for the Dispatcher itself are no silence") {
+  Bench b;
+  b.join(Role::kBoth, 1);
+  b.live(1s);
+  for (int i = 0; i < 5; ++i) {
+    b.strand->stall(3 * kSilence);
+    b.live(1s);
+  }
+  CHECK(b.status().totals.workers_lost == 0);
+}
+
+TEST_CASE("nothing is taken before an answer was possible, or long after the last decode worker") {
+  DispatcherOptions options;
+  options.waits_for_first = false;
+  Bench b(options);
+  const auto refused = [&](uint64_t id) {
+    auto client = b.submit("AB", id);
+    return client->ended ? client->ended->status : Status{};
+  };
+  CHECK(refused(1).code == Errc::kUnavailable);
+  CHECK(refused(1).message == "no worker has joined");
+  b.join(Role::kPrefill, 1);
+  CHECK(refused(2).message == "no worker that decodes has joined");
+  b.join(Role::kBoth, 2);
+  CHECK(refused(3).ok());
+  b.lose(2);
+  b.live(kNoWorkerWait - 500ms);
+  CHECK(refused(4).ok());  // one may be back soon
+  b.live(1s);
+  CHECK(refused(5).message == "no worker that decodes is left");
+  b.join(Role::kBoth, 3);
+  CHECK(refused(6).ok());
+}
+
 TEST_CASE("a worker of another model is rejected by name and its link closed") {
   Bench b;
   b.join(Role::kBoth, 1);

@@ -47,10 +47,12 @@ class EdgeWorker {
     to_coordinator::Beat beat;
     beat.incarnation = {1, 1};
     beat.steps = ++steps_;
+    beat.ping_seen = ping_seen_;
     say(beat);
     beat_timer_ = strand_->after(100ms, [this] { this->beat(); });
   }
   void take(const ToWorker& m) {
+    if (const auto* ping = std::get_if<to_worker::Ping>(&m)) ping_seen_ = ping->number;
     if (std::get_if<to_worker::Cancel>(&m)) ++cancels;
     if (const auto* fetch = std::get_if<to_worker::FetchTokenizer>(&m)) {
       const Bytes bytes = tokenizer_bytes();
@@ -82,6 +84,7 @@ class EdgeWorker {
   std::shared_ptr<Strand> strand_;
   std::unique_ptr<Link> link_;
   uint64_t steps_ = 0;
+  uint64_t ping_seen_ = 0;
   Timer beat_timer_;
 };
 

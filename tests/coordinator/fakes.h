@@ -175,9 +175,14 @@ class Client final : public ClientPort {
 // Stands for the mesh door and all workers behind it.
 class Mesh final : public MeshPort {
  public:
-  void on(SendToWorker m) override { sent[raw(m.worker)].push_back(std::move(m.message)); }
+  void on(SendToWorker m) override {
+    if (const auto* ping = std::get_if<to_worker::Ping>(&m.message))
+      pings[raw(m.worker)] = ping->number;
+    sent[raw(m.worker)].push_back(std::move(m.message));
+  }
   void on(DropWorker m) override { dropped.push_back(m.worker); }
   std::map<uint64_t, std::vector<ToWorker>> sent;
+  std::map<uint64_t, uint64_t> pings;  // the last one of each
   std::vector<WorkerId> dropped;
 };
 
@@ -224,6 +229,7 @@ struct Bench {
         beat.incarnation = incarnation;
         if (progress) ++steps[number];
         beat.steps = steps[number];
+        if (!deaf.contains(number)) beat.ping_seen = mesh->pings[number];
         if (!forgetful.contains(number)) beat.transfers = holds(number);
         from(number, beat);
       }
@@ -231,16 +237,17 @@ struct Bench {
     }
   }
 
-  // The same with nothing to do, for long times: a beat a second that names no transfer.
+  // The same with nothing to do, for long times: fewer beats, that name no transfer.
   void idle(Duration by) {
-    for (Duration done{0}; done < by; done += 1s) {
+    for (Duration done{0}; done < by; done += 500ms) {
       for (const auto& [number, incarnation] : incarnations) {
         to_coordinator::Beat beat = beats[number];
         beat.incarnation = incarnation;
         beat.steps = steps[number];
+        if (!deaf.contains(number)) beat.ping_seen = mesh->pings[number];
         from(number, beat);
       }
-      strand->advance(1s);
+      strand->advance(500ms);
       mesh->sent.clear();
     }
   }
@@ -340,6 +347,7 @@ struct Bench {
   std::map<uint64_t, Incarnation> incarnations;
   std::map<uint64_t, to_coordinator::Beat> beats;  // what to say
   std::map<uint64_t, uint64_t> steps;
+  std::set<uint64_t> deaf;       // no Ping reaches them
   std::set<uint64_t> forgetful;  // their beats name no transfer but those in `beats`
   uint32_t generation = 0;       // of the last block that was granted
 };

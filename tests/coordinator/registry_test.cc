@@ -101,4 +101,25 @@ TEST_CASE("patience grows with the predicted step, within bounds") {
   CHECK(step_patience(w) == kProgressWithinMax);
 }
 
+TEST_CASE("a ping that is not answered tells who is deaf; a later answer covers it") {
+  Registry r;
+  REQUIRE(r.admit(WorkerId{1}, hello(Role::kBoth, 1), Instant{1s}).ok());
+  CHECK(r.deaf(Instant{100s}, 1s).empty());  // nothing was asked
+  CHECK(r.pinged(WorkerId{1}, Instant{1s}) == 1);
+  CHECK(r.pinged(WorkerId{1}, Instant{2s}) == 2);
+  CHECK(r.deaf(Instant{2s}, 1s).empty());
+  CHECK(r.deaf(Instant{2s} + 1ms, 1s) == std::vector<WorkerId>{WorkerId{1}});
+  to_coordinator::Beat beat;
+  beat.incarnation = {1, 1};
+  beat.ping_seen = 1;
+  CHECK(r.beat(WorkerId{1}, beat, Instant{2s}));
+  CHECK(r.deaf(Instant{3s}, 1s).empty());
+  CHECK(r.deaf(Instant{3s} + 1ms, 1s).size() == 1);
+  beat.ping_seen = 2;
+  CHECK(r.beat(WorkerId{1}, beat, Instant{9s}));
+  CHECK(r.deaf(Instant{99s}, 1s).empty());
+  for (int i = 0; i < 10'000; ++i) r.pinged(WorkerId{1}, Instant{100s});
+  CHECK(r.find(WorkerId{1})->unanswered.size() < 100);
+}
+
 }  // namespace headrace::coordinator

@@ -168,12 +168,14 @@ class Readiness(unittest.TestCase):
             self.assertEqual(status, 503)
             self.assertIn("Retry-After", headers)
             self.assertIn("loaded", text)
-            early = Process("run", "--connect", f"127.0.0.1:{port}", "--prompt-ids", "3,4",
-                            "--max-tokens", "2")  # waits in the queue
+            early = headrace("run", "--connect", f"127.0.0.1:{port}", "--prompt-ids", "3,4",
+                             "--max-tokens", "2")  # nobody could answer: it does not wait
+            self.assertEqual(early.status, 1, early.out)
+            self.assertIn("no worker has joined", early.err)
+            self.assertEqual(get(address, "/ready")[0], 503)  # all that while
             while get(address, "/ready")[0] != 200 and time.monotonic() < end:
                 time.sleep(0.05)
             self.assertEqual(get(address, "/ready")[0], 200)
-            self.assertEqual(early.wait(), 0, early.err)
             whole = headrace("status", "--connect", f"127.0.0.1:{port}", "--json").json()["metrics"]
             while get(whole, "/ready")[0] != 200 and time.monotonic() < end:
                 time.sleep(0.05)

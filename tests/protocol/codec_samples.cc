@@ -81,7 +81,7 @@ std::vector<ToWorker> sample_to_worker() {
   all.push_back(Rejected{error(Errc::kInvalid, awkward())});
   all.push_back(Ping{});
   all.push_back(
-      Ping{Term{1}, std::vector<TransferId>(limits::kTransfers, TransferId{k64, 0}), k64});
+      Ping{Term{1}, std::vector<TransferId>(limits::kTransfers, TransferId{k64, 0}), k64, 7});
   all.push_back(FetchTokenizer{});
   all.push_back(FetchTokenizer{{k64, k64}, k64});
   all.push_back(Prepare{});
@@ -141,12 +141,14 @@ std::vector<ToCoordinator> sample_to_coordinator() {
                      {0.75, kTiny, Wall::kGaps},
                      {kInf, -1, Wall::kCache},
                      k64,
-                     events()});
+                     events(),
+                     k64});
   Beat small;  // small enough to be cut and mutated
   small.transfers = {{1, 2}};
   small.draining = true;
   small.prefill = {0.5, 2, Wall::kLink};
   small.prefix_events = {{PrefixEvent::Kind::kReset, 0}, {PrefixEvent::Kind::kEvicted, 5}};
+  small.ping_seen = 3;
   all.push_back(small);
   all.push_back(TokenizerPiece{});
   all.push_back(TokenizerPiece{{1, 2}, k64, k64, Bytes(limits::kPieceBytes, std::byte{0xAB})});

@@ -128,7 +128,7 @@ void HandCoordinator::on_frame(const std::shared_ptr<Link>& link,
 void HandCoordinator::ping() {
   timer_ = strand_->after(250ms, [this] { ping(); });
   if (!pinging) return;
-  const to_worker::Ping ping{term, {live.begin(), live.end()}};
+  const to_worker::Ping ping{term, {live.begin(), live.end()}, 0, ++pings_};
   for (const auto& [name, peer] : peers_) peer.link->send(encode(ToWorker(ping)));
 }
 

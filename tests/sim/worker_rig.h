@@ -85,6 +85,7 @@ class HandCoordinator {
   std::map<std::string, std::vector<ToCoordinator>> log_;
   std::map<std::pair<std::string, TransferId>, std::vector<to_coordinator::TokenRun>> runs_;
   uint64_t next_worker_ = 1;
+  uint64_t pings_ = 0;
   Timer timer_;
 };
 

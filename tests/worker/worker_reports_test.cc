@@ -144,6 +144,45 @@ TEST_CASE("hand-offs are reported on both sides, with their bytes and seconds") 
   CHECK(d_eyes->failures.size() == 1);
 }
 
+TEST_CASE("hand-offs that were cancelled or ran out of time are reported on both sides, once") {
+  for (const Errc how : {Errc::kCancelled, Errc::kDeadline, Errc::kDisconnected}) {
+    CAPTURE(name(how));
+    Rig rig;
+    const auto p_eyes = std::make_shared<Eyes>();
+    const auto d_eyes = std::make_shared<Eyes>();
+    rig.options.probes = p_eyes;
+    auto& p = rig.add("p", Role::kPrefill);
+    rig.options.probes = d_eyes;
+    rig.add("d", Role::kDecode);
+    p.engine->slow_down(1000);  // it is still computing
+    auto m = rig.prepare("d", rig.prompt(100), 5, true);
+    if (how == Errc::kDeadline) m.deadline = 1s;
+    rig.coordinator.send("d", m);
+    auto start = rig.start_for("p", m, rig.await_grant("d", m.transfer));
+    start.deadline = m.deadline;
+    rig.coordinator.send("p", start);
+    rig.world.run_for(200ms);
+    CHECK(p_eyes->handoffs.empty());
+    for (const std::string worker : {"p", "d"}) {
+      if (how == Errc::kCancelled)
+        rig.coordinator.send(worker, to_worker::Cancel{rig.coordinator.term, m.transfer, m.attempt,
+                                                       error(Errc::kCancelled, "enough")});
+      if (how == Errc::kDisconnected) rig.coordinator.drop_link(worker);
+    }
+    rig.world.run_for(3s);
+    for (const auto& eyes : {p_eyes, d_eyes}) {
+      REQUIRE(eyes->handoffs.size() == 1);
+      const Errc told = eyes->handoffs[0].status.code;
+      // Whoever notices second may hear it from its peer.
+      const Errc want = how == Errc::kDeadline ? Errc::kDeadline : Errc::kCancelled;
+      CHECK((told == want || told == Errc::kDisconnected));
+    }
+    const bool own = p_eyes->handoffs[0].status.code != Errc::kDisconnected ||
+                     d_eyes->handoffs[0].status.code != Errc::kDisconnected;
+    CHECK(own);
+  }
+}
+
 TEST_CASE("peers are told the address that was set for them, with the port that was found") {
   Rig rig;
   rig.options.kv_advertise = Endpoint{"outside", 0};

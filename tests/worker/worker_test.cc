@@ -138,5 +138,25 @@ TEST_CASE("words of another term are stale: counted, answered, without effect") 
   CHECK(rig.coordinator.tokens("w", m.transfer) == rig.expected(m));
 }
 
+TEST_CASE("each round of pings is answered once, by a beat with its number") {
+  Rig rig;
+  rig.add("w", Role::kBoth);
+  rig.world.run_for(1s);
+  rig.coordinator.pinging = false;
+  rig.world.run_for(50ms);
+  const size_t before = rig.coordinator.said<Beat>("w").size();
+  for (const uint64_t number : {100, 100, 99}) {  // two parts, and an old one
+    rig.coordinator.send("w", to_worker::Ping{rig.coordinator.term, {}, 0, number});
+  }
+  rig.world.run_for(20ms);
+  const auto beats = rig.coordinator.said<Beat>("w");
+  CHECK(beats.size() >= before + 1);
+  CHECK(beats.size() <= before + 2);  // its own may fall into that time
+  CHECK(beats.back().ping_seen == 100);
+  rig.coordinator.drop_link("w");
+  rig.world.run_for(3s);
+  CHECK(rig.coordinator.said<Beat>("w").back().ping_seen < 100);  // counted anew
+}
+
 }  // namespace
 }  // namespace headrace::worker
