@@ -76,6 +76,14 @@ Token SimOracle::choose(const Sampling& sampling, uint32_t index, uint64_t salt)
   return choose_from(all_, sampling, index, vocab_, salt);
 }
 
+Logprobs sim_logprobs(Token token, uint32_t count) {
+  Logprobs out;
+  out.chosen = -static_cast<float>(token) / 8;
+  for (uint32_t i = 0; i < count; ++i)
+    out.top.push_back({token + static_cast<Token>(i), out.chosen - static_cast<float>(i)});
+  return out;
+}
+
 std::vector<Token> sim_answer(const SimEngineOptions& options, std::vector<Token> prompt,
                               uint32_t max_tokens, const Sampling& sampling,
                               const std::vector<Token>& end_tokens, Finish* finish) {
@@ -194,6 +202,10 @@ void SimEngine::finish(const worker::Step& step,
   for (const auto& s : step.sequences) {
     const Token token = execute(s);
     result.sampled.push_back(s.sample && poison_ ? worker::StepDone::kNumeric : token);
+    if (s.sample && s.sampling.logprobs > 0) {
+      result.logprobs.resize(step.sequences.size());
+      result.logprobs[result.sampled.size() - 1] = sim_logprobs(token, s.sampling.logprobs);
+    }
   }
   const Duration takes = options_.step_base + options_.step_row * step.rows();
   result.seconds = std::chrono::duration<double>(takes).count();

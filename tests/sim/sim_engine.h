@@ -31,6 +31,9 @@ std::vector<Token> sim_answer(const SimEngineOptions& options, std::vector<Token
                               uint32_t max_tokens, const Sampling& sampling,
                               const std::vector<Token>& end_tokens, Finish* finish = nullptr);
 
+// What it says of a chosen token to one who asks for `count` alternatives.
+Logprobs sim_logprobs(Token token, uint32_t count);
+
 // The same, token by token. Engines of another salt choose other tokens over the same KV, as
 // workers that round differently would.
 class SimOracle {

@@ -122,6 +122,45 @@ TEST_CASE("nobody there, nobody answering, nobody living: each wait ends with it
   }
 }
 
+TEST_CASE("a link that takes no bytes, or too few in all, ends it with the limit that was passed") {
+  HandoffRig rig;
+  rig.options.silence = 60s;  // D hears nothing of P meanwhile
+  rig.receiver.reset();
+  rig.open();
+  const ReceiveGrant g = rig.grant(32 * HandoffRig::kBlockTokens);
+  rig.receiver->expect(g);
+  std::vector<uint32_t> all;
+  for (uint32_t i = 0; i < HandoffRig::kBlocks; ++i) all.push_back(i);
+  rig.options.window_bytes = 300;
+  rig.options.stall = 2s;
+  rig.options.whole = 3s;
+  rig.dial(rig.job(g));
+  rig.world.run_for(50ms);
+  SUBCASE("none") {
+    rig.world.hold("p", "d", 60s);
+    rig.push(all, true);
+    rig.world.run_for(1800ms);
+    CHECK(!rig.done.has_value());
+    rig.world.run_for(500ms);
+    REQUIRE(rig.done.has_value());
+    CHECK(rig.done->code == Errc::kDeadline);
+    CHECK(rig.done->message.find("takes no bytes") != std::string::npos);
+  }
+  SUBCASE("few") {
+    rig.world.hold("p", "d", 1s);
+    rig.push(all, true);
+    for (int i = 0; i < 3 && !rig.done; ++i) {
+      CHECK(!rig.done.has_value());
+      rig.world.run_for(1s + 300us);
+      rig.world.hold("p", "d", 1s);
+    }
+    rig.world.run_for(500ms);
+    REQUIRE(rig.done.has_value());
+    CHECK(rig.done->code == Errc::kDeadline);
+    CHECK(rig.done->message.find("not all KV") != std::string::npos);
+  }
+}
+
 TEST_CASE("signs of life keep both sides patient while P computes") {
   HandoffRig rig;
   const ReceiveGrant g = rig.grant(32);

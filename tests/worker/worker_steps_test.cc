@@ -153,8 +153,60 @@ TEST_CASE("a step that does not end fails what it carries; its blocks stay held 
   CHECK(rig.all_free());
 }
 
+TEST_CASE("how long a step may take follows what the machine was measured to do") {
+  struct Case {
+    double read;     // bytes a second; 0: not measured
+    Duration takes;  // of the one step
+    bool fails;
+  };
+  // The step of this prompt reads the KV of 5 tokens, 80 bytes. The bounds: 5 s, 30 s, and twice
+  // what was predicted.
+  for (const Case& c : {Case{0, 25s, false}, Case{1e9, 25s, true}, Case{4, 35s, false},
+                        Case{0, 35s, true}, Case{4, 45s, true}}) {
+    CAPTURE(c.read);
+    CAPTURE(c.takes / 1s);
+    Rig rig;
+    if (c.read > 0) rig.options.limits.read = {{1, c.read}};
+    auto& w = rig.add("w", Role::kBoth);
+    const auto m = rig.prepare("w", rig.prompt(5), 1, false);
+    w.engine->slow_down(static_cast<double>(c.takes / 1us) / 600);  // a step of 5 rows: 600 us
+    rig.coordinator.send("w", m);
+    rig.world.run_for(c.takes - 1s);
+    CHECK(rig.coordinator.said<AttemptFailed>("w").size() == (c.fails ? 1 : 0));
+    rig.world.run_for(5s);
+    CHECK(rig.coordinator.finished("w", m.transfer) == !c.fails);
+    CHECK(rig.all_free());
+  }
+}
+
+TEST_CASE("log-probabilities come with each token to those who asked, and to nobody else") {
+  Rig rig;
+  rig.add("w", Role::kBoth);
+  auto asks = rig.prepare("w", rig.prompt(20), 12, false);
+  asks.sampling.logprobs = 3;
+  const auto silent = rig.prepare("w", rig.prompt(20), 12, false);  // in the same batch
+  auto stops = rig.prepare("w", rig.prompt(20), 12, false);
+  stops.sampling.logprobs = 1;
+  stops.end_tokens = {rig.expected(stops)[4]};
+  for (const auto& m : {asks, silent, stops}) rig.coordinator.send("w", m);
+  for (const auto& m : {asks, silent, stops}) REQUIRE(rig.await_finish("w", m.transfer));
+  size_t told = 0;
+  for (const auto& run : rig.coordinator.runs("w", asks.transfer)) {
+    REQUIRE(run.logprobs.size() == run.ids.size());
+    for (size_t i = 0; i < run.ids.size(); ++i, ++told)
+      CHECK(run.logprobs[i] == sim::sim_logprobs(run.ids[i], 3));
+  }
+  CHECK(told == 12);
+  for (const auto& run : rig.coordinator.runs("w", silent.transfer)) CHECK(run.logprobs.empty());
+  const auto last = rig.coordinator.runs("w", stops.transfer).back();
+  CHECK(last.finish == Finish::kStop);
+  CHECK(last.logprobs.empty());  // the end is no token of the answer
+}
+
 TEST_CASE("a silent coordinator pauses the steps, and its next word goes on with them") {
   Rig rig;
+  rig.options.pause_after = 3s;
+  rig.options.forget_after = 10s;
   const auto& w = rig.add("w", Role::kBoth);
   rig.coordinator.pinging = false;
   rig.world.run_for(3500ms);
