@@ -171,11 +171,14 @@ void Misfortune::drain(size_t slot) {
   cast_.count("drains");
   SimProcess* process = s.worker.process;
   const Duration grace = cast_.draw(3) == 0 ? 50ms : 2s;
+  // Asked again, the shorter grace holds.
   const Instant until = cast_.world.now() + grace;
-  s.worker.node->drain(grace, [this, slot, process, until] {
+  const auto [over, first] = graces_.try_emplace(process, until);
+  over->second = std::min(over->second, until);
+  s.worker.node->drain(grace, [this, slot, process] {
     const SimWorker& w = cast_.slots[slot].worker;
     if (w.process != process) return;
-    if (cast_.world.now() < until && w.node->worker().sequences() != 0)
+    if (cast_.world.now() < graces_.at(process) && w.node->worker().sequences() != 0)
       cast_.problem(cast_.slots[slot].name + ": drained, yet it holds a sequence");
     cast_.world.at(0ms, [this, slot, process] {
       if (cast_.slots[slot].worker.process == process) end_life(slot, Death::kClosing);

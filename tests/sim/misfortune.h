@@ -44,6 +44,7 @@ class Misfortune {
   bool over_ = false;
   size_t armed_left_ = 0;
   std::vector<Armed> armed_;
+  std::map<const SimProcess*, Instant> graces_;              // of those that drain: when it is over
   std::map<std::string, std::map<TransferId, State>> seen_;  // by process
   std::map<RequestId, State> records_;
 };
