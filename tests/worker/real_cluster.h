@@ -2,6 +2,8 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <map>
 #include <memory>
@@ -37,17 +39,34 @@ class RecordingEngine final : public Engine {
         const auto& logits = inner_->last_logits().at(i);
         if (logits.empty()) continue;
         const XXH128_hash_t h = XXH3_128bits(logits.data(), logits.size() * sizeof(float));
-        log_[keys_[i]] = {h.high64, h.low64};
+        const Digest digest{h.high64, h.low64};
+        const auto [at, fresh] = log_.emplace(keys_[i], digest);
+        contradicted_ = contradicted_ || (!fresh && at->second != digest);
       }
       d(std::move(result));
     });
   }
-  const Log& log() const { return log_; }  // once nothing runs any more
+  // Once nothing runs any more. What was sampled twice had the same logits, unless contradicted().
+  const Log& log() const { return log_; }
+  bool contradicted() const { return contradicted_; }
 
  private:
   std::unique_ptr<ModelEngine> inner_;
   std::vector<std::pair<uint64_t, uint32_t>> keys_;
   Log log_;
+  bool contradicted_ = false;
+};
+
+// What one worker has done, to be read from any thread.
+struct Counting final : Probes {
+  void prefix(uint32_t, uint32_t hit) override {
+    ++admitted;
+    hits += hit;
+  }
+  void preempted() override { ++preemptions; }
+  std::atomic<uint64_t> admitted = 0;
+  std::atomic<uint64_t> hits = 0;  // tokens
+  std::atomic<uint64_t> preemptions = 0;
 };
 
 // Waits on the test's own thread for one answer.
@@ -57,6 +76,7 @@ class WaitingClient final : public coordinator::ClientPort {
     std::lock_guard lock(mutex_);
     ids.insert(ids.end(), chunk.ids.begin(), chunk.ids.end());
     dispatcher.tell(coordinator::Acknowledge{request, static_cast<uint32_t>(ids.size())});
+    changed_.notify_all();
   }
   void on(coordinator::Ended e) override {
     std::lock_guard lock(mutex_);
@@ -67,6 +87,11 @@ class WaitingClient final : public coordinator::ClientPort {
   bool wait() {
     std::unique_lock lock(mutex_);
     return changed_.wait_for(lock, std::chrono::seconds(120), [this] { return over_; });
+  }
+  bool wait_for_tokens(size_t n) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::seconds(120),
+                             [&] { return over_ || ids.size() >= n; });
   }
 
   RequestId request;
@@ -87,6 +112,10 @@ struct RealOptions {
   bool tcp = false;
   uint32_t token_budget = 512;
   size_t batch = 1;  // requests asked at a time
+  uint32_t blocks = 420;
+  bool cache = true;
+  size_t kill_after = 0;  // tokens of the first request of a batch, then worker `victim` dies
+  size_t victim = 0;
   kernels::CpuPath path = kernels::best_cpu_path();
 };
 
@@ -94,6 +123,7 @@ struct RealRequest {
   std::vector<Token> prompt;
   uint32_t max_tokens = 0;
   Sampling sampling;
+  std::string salt{};
 };
 
 struct RealAnswer {
@@ -102,6 +132,7 @@ struct RealAnswer {
   Finish finish = Finish::kNone;
   Status status;
   bool remote = false;
+  uint32_t cached_tokens = 0;
 };
 
 // Coordinator, workers and a real model in one process, on real threads, over memory or TCP.
@@ -134,10 +165,14 @@ class RealCluster {
       for (size_t i = from; i < std::min(from + options_.batch, requests.size()); ++i) {
         clients.push_back(submit(requests[i]));
       }
+      if (options_.kill_after > 0 && clients.front()->wait_for_tokens(options_.kill_after)) {
+        nodes_.at(options_.victim).reset();
+      }
       for (const auto& client : clients) {
         if (!client->wait()) return {};
         answers.push_back({client->ids, client->ended.kv, client->ended.finish,
-                           client->ended.status, client->ended.remote_prefill});
+                           client->ended.status, client->ended.remote_prefill,
+                           client->ended.usage.cached_tokens});
       }
     }
     return answers;
@@ -150,6 +185,12 @@ class RealCluster {
     for (const auto& engine : engines_) all.insert(engine->log().begin(), engine->log().end());
     return all;
   }
+  // After logits(): some engine sampled one token twice from different logits.
+  bool contradicted() const {
+    return std::any_of(engines_.begin(), engines_.end(),
+                       [](const auto& e) { return e->contradicted(); });
+  }
+  const Counting& counted(size_t worker) const { return *counted_.at(worker); }
 
  private:
   Network& network() { return options_.tcp ? static_cast<Network&>(tcp_) : local_; }
@@ -158,7 +199,7 @@ class RealCluster {
     for (uint32_t i = 0; i < n; ++i) {
       EngineOptions e;
       e.block_tokens = 16;
-      e.blocks = 420;
+      e.blocks = options_.blocks;
       e.keep_logits = true;
       auto engine = ModelEngine::create(file_, kernels::make_cpu_device(options_.path, 1), e);
       engines_.push_back(std::make_unique<RecordingEngine>(std::move(engine).value()));
@@ -166,6 +207,9 @@ class RealCluster {
       o.name = std::string(name(role)) + "-" + std::to_string(i);
       o.role = role;
       o.token_budget = options_.token_budget;
+      o.prefix_cache = options_.cache;
+      counted_.push_back(std::make_shared<Counting>());
+      o.probes = counted_.back();
       MeshEvents events;
       events.joined = [this](WorkerId) {
         std::lock_guard lock(mutex_);
@@ -190,6 +234,8 @@ class RealCluster {
     s.sampling = request.sampling;
     s.max_tokens = request.max_tokens;
     s.kv_digest = true;
+    s.cache_salt = request.salt;
+    s.ignore_eos = true;
     s.deadline = 100s;
     s.client = Ref<coordinator::ClientPort>(client_strand_, client);
     coordinator_->dispatcher().tell(std::move(s));
@@ -210,6 +256,7 @@ class RealCluster {
   size_t joined_ = 0;
   bool all_joined_ = false;
   std::vector<std::unique_ptr<RecordingEngine>> engines_;
+  std::vector<std::shared_ptr<Counting>> counted_;
   AsioRuntime runtime_{2};
   LocalNetwork local_;
   AsioNetwork tcp_;
