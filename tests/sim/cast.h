@@ -55,6 +55,7 @@ struct Cast {
   ClusterReport report;
   SimWorld world;
   SimProcess* coordinator_process = nullptr;
+  Instant coordinator_back{};  // the end of its last freeze
   std::shared_ptr<coordinator::CoordinatorNode> coordinator;
   std::vector<Slot> slots;
   std::vector<SimWorker> lives;        // every process there ever was

@@ -79,11 +79,16 @@ void Judge::look_at_logs() {
   }
 }
 
+// A frozen coordinator tells nobody.
+Instant Judge::latest(const SimClient& client) const {
+  return std::max(client.due(), cast_.coordinator_back) + kDeadlineSlack;
+}
+
 void Judge::look_at_deadlines() {
   for (size_t i = 0; i < cast_.clients.size(); ++i) {
     const SimClient& c = *cast_.clients[i];
     if (c.hesitates()) continue;  // the answer waits for the client
-    if (c.begun() && !c.over() && cast_.world.now() > c.due() + kDeadlineSlack)
+    if (c.begun() && !c.over() && cast_.world.now() > latest(c))
       cast_.problem("request " + std::to_string(i) + ": no answer 2 s after its deadline");
   }
 }
@@ -111,7 +116,7 @@ void Judge::judge_end(size_t i, const SimClient& client) {
   if (!client.trouble().empty()) cast_.problem(who + ": " + client.trouble());
   if (client.ended().size() != 1)
     return cast_.problem(who + ": " + std::to_string(client.ended().size()) + " terminal records");
-  if (!client.hesitates() && client.ended_at() > client.due() + kDeadlineSlack)
+  if (!client.hesitates() && client.ended_at() > latest(client))
     cast_.problem(who + ": ended more than 2 s after its deadline");
   const coordinator::Ended& ended = client.ended().front();
   Sampling sampling = client.submit().sampling;

@@ -28,6 +28,7 @@ class Judge {
     const SimProcess* process = nullptr;
     uint64_t steps = 0;
   };
+  Instant latest(const SimClient& client) const;  // when it must have been told its end
   void look_at_worker(Slot& slot);
   void look_at_step(const Slot& slot);
   void look_at_logs();

@@ -75,6 +75,7 @@ void Misfortune::calm() {
   over_ = true;
   armed_left_ = 0;
   cast_.world.calm();
+  cast_.coordinator_back = std::min(cast_.coordinator_back, cast_.world.now());
   for (size_t i = 0; i < cast_.slots.size(); ++i)
     if (cast_.slots[i].up()) cast_.slots[i].worker.engine->slow_down(1);
 }
@@ -160,8 +161,9 @@ void Misfortune::delay(size_t slot) {
 void Misfortune::freeze_coordinator() {
   mark("coordinator", Fault::kDelay);
   cast_.count("coordinator freezes");
-  cast_.world.freeze(*cast_.coordinator_process,
-                     50ms + cast_.draw_time(cast_.draw(4) == 0 ? 12s : 2s));
+  const Duration away = 50ms + cast_.draw_time(cast_.draw(4) == 0 ? 12s : 2s);
+  cast_.coordinator_back = std::max(cast_.coordinator_back, cast_.world.now() + away);
+  cast_.world.freeze(*cast_.coordinator_process, away);
 }
 
 // As for a rolling restart: it takes nothing new, ends what it has, goes, comes back.
