@@ -6,6 +6,7 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <atomic>
 #include <future>
 #include <map>
@@ -35,7 +36,8 @@ constexpr GuardLimits kGuard{.bytes_max = Gateway::kFrameBytesMax,
                              .first_bytes_max = Gateway::kFirstFrameBytesMax,
                              .questions_max = Gateway::kQuestionsMax,
                              .unread_bytes_max = Gateway::kUnreadBytesMax,
-                             .write_deadline = Gateway::kUnreadWithin};
+                             .write_deadline = Gateway::kUnreadWithin,
+                             .messages_at_once = Gateway::kMessagesAtOnce};
 
 template <class T>
 void set_option(kj::AsyncIoStream& stream, int level, int name, T value) {
@@ -58,16 +60,18 @@ void set_options(kj::AsyncIoStream& stream) {
 
 // From accept to disconnect. Members in order of need: destroyed in reverse.
 struct Connection {
-  Connection(kj::Own<kj::AsyncIoStream> s, GatewayCore& core)
-      : stream(kj::mv(s)),
-        guarded(*stream, core.timer, kGuard, gone),
+  Connection(kj::Own<kj::AsyncIoStream> s, GatewayCore& core, std::shared_ptr<PeersTotal> total)
+      : tab(std::make_shared<PeerTab>(std::move(total), Gateway::kConnectionBytes)),
+        stream(kj::mv(s)),
+        guarded(*stream, core.timer, kGuard, gone, tab),
         network(guarded, capnp::rpc::twoparty::Side::SERVER, reader_options()),
-        rpc(capnp::makeRpcServer(network, api::Headrace::Client(make_session(core, gone)))) {
+        rpc(capnp::makeRpcServer(network, api::Headrace::Client(make_session(core, gone, tab)))) {
     set_options(*stream);
     rpc.setFlowLimit(kFlowWords);
   }
   ~Connection() noexcept(false) { *gone = true; }  // what dies with it was not dropped
   std::shared_ptr<bool> gone = std::make_shared<bool>(false);
+  std::shared_ptr<PeerTab> tab;
   kj::Own<kj::AsyncIoStream> stream;
   GuardedStream guarded;
   capnp::TwoPartyVatNetwork network;
@@ -93,6 +97,8 @@ class Gateway::Door {
   kj::Promise<void> accept_next();
   void take(kj::Own<kj::AsyncIoStream> stream);
   bool make_room();
+  void over();
+  void shed();
   void drop(uint64_t id);
   void drain(Instant until, std::shared_ptr<std::promise<void>> done);
   kj::Timer& timer() { return thread_.io().provider->getTimer(); }
@@ -105,6 +111,9 @@ class Gateway::Door {
   kj::Own<kj::ConnectionReceiver> receiver_;
   kj::Promise<void> accepting_ = nullptr;
   std::map<uint64_t, std::unique_ptr<Connection>> connections_;
+  std::shared_ptr<PeersTotal> total_ = std::make_shared<PeersTotal>();
+  bool shedding_ = false;  // posted
+  uint32_t accepted_ = 0;  // since the last pause
   uint64_t next_ = 1;
   std::atomic<uint64_t> offenders_ = 0;
   Timer drain_timer_;
@@ -116,8 +125,10 @@ Result<Endpoint> Gateway::Door::open() {
   auto outcome = std::make_shared<std::promise<Result<Endpoint>>>();
   auto future = outcome->get_future();
   thread_.run([&] {
-    core_ =
-        std::make_unique<GatewayCore>(GatewayCore{thread_.strand(), timer(), dispatcher_, random_});
+    total_->limit = kHeldBytesMax;
+    total_->over = [this] { over(); };
+    core_.reset(new GatewayCore{
+        thread_.strand(), timer(), dispatcher_, random_, {thread_.strand(), timer(), dispatcher_}});
     const std::string where = to_string(options_.listen);
     auto& network = thread_.io().provider->getNetwork();
     auto listening_now =
@@ -150,6 +161,11 @@ void Gateway::Door::listening(kj::Own<kj::ConnectionReceiver> receiver) {
 }
 
 kj::Promise<void> Gateway::Door::accept_next() {
+  if (accepted_ >= kAcceptsAtOnce) {
+    accepted_ = 0;
+    return timer().afterDelay(0 * kj::NANOSECONDS).then([this]() { return accept_next(); });
+  }
+  ++accepted_;
   return receiver_->accept()
       .then(
           [this](kj::Own<kj::AsyncIoStream> stream) -> kj::Promise<void> {
@@ -165,7 +181,7 @@ kj::Promise<void> Gateway::Door::accept_next() {
 void Gateway::Door::take(kj::Own<kj::AsyncIoStream> stream) {
   if (connections_.size() >= kConnectionsMax && !make_room()) return;  // its end closes it
   const uint64_t id = next_++;
-  auto connection = std::make_unique<Connection>(kj::mv(stream), *core_);
+  auto connection = std::make_unique<Connection>(kj::mv(stream), *core_, total_);
   // Ends by posting: a promise must not be destroyed by its own continuation.
   const auto end = [this, id] { thread_.strand()->post([this, id] { drop(id); }); };
   connection->over = connection->network.onDisconnect()
@@ -191,10 +207,30 @@ bool Gateway::Door::make_room() {
   return false;
 }
 
+// Called in the middle of whatever made the last byte: only posts.
+void Gateway::Door::over() {
+  if (std::exchange(shedding_, true)) return;
+  thread_.strand()->post([this] { shed(); });
+}
+
+// Closes those that hold most until there is some room again.
+void Gateway::Door::shed() {
+  shedding_ = false;
+  while (total_->bytes > kHeldBytesMax / 8 * 7 && !connections_.empty()) {
+    const auto worst = std::max_element(connections_.begin(), connections_.end(),
+                                        [](const auto& a, const auto& b) {
+                                          return a.second->tab->bytes() < b.second->tab->bytes();
+                                        });
+    ++offenders_;
+    drop(worst->first);
+  }
+}
+
 void Gateway::Door::drop(uint64_t id) {
   const auto it = connections_.find(id);
   if (it == connections_.end()) return;
   if (it->second->guarded.offended()) ++offenders_;
+  it->second->tab->close();
   connections_.erase(it);
 }
 
@@ -214,7 +250,9 @@ void Gateway::Door::stop() {
   drained->get_future().wait();
   thread_.stop([this] {
     drain_timer_ = {};
+    total_->over = nullptr;
     connections_.clear();
+    core_->status.stop();
   });
 }
 

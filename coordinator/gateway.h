@@ -22,8 +22,10 @@ struct GatewayOptions {
 // refused by a result). By closing the connection: a message above kFrameBytesMax, or
 // kFirstFrameBytesMax for the first; kQuestionsMax questions of any kind not yet answered and
 // finished; no word within kFirstWordWithin; a message that stands still (guarded_stream.h); an
-// answer that is not read for kUnreadWithin. While a client does not read what it was sent, no more
-// than kUnreadBytesMax is read from it, and the system buffers as much for it.
+// answer that is not read for kUnreadWithin; holding most when all together hold kHeldBytesMax. By
+// waiting: questions for status while kAnswerBytesMax of answers are not finished; whoever asks
+// much, for a turn among all who do (guarded_stream.h). While a client does not read what it was
+// sent, no more than kUnreadBytesMax is read from it, and the system buffers as much for it.
 class Gateway {
  public:
   static constexpr size_t kConnectionsMax = 1024;
@@ -35,6 +37,13 @@ class Gateway {
   static constexpr uint64_t kFirstFrameBytesMax = 64 << 10;
   static constexpr uint64_t kUnreadBytesMax = 64 << 10;
   static constexpr Duration kUnreadWithin = 60s;
+  static constexpr uint32_t kMessagesAtOnce = 4;  // of a connection, then others have their turn
+  static constexpr uint32_t kAcceptsAtOnce = 8;   // the same
+  // Of answers that a connection has not finished; then its questions for status wait.
+  static constexpr uint64_t kAnswerBytesMax = 64 << 10;
+  // Of all that all connections make us hold; then the one that holds most is closed.
+  static constexpr uint64_t kHeldBytesMax = 20 << 20;
+  static constexpr uint64_t kConnectionBytes = 12 << 10;  // what each is counted with at least
 
   // kUnavailable with one line that names the address: port in use, no such host.
   static Result<std::unique_ptr<Gateway>> start(GatewayOptions options, Ref<Dispatcher> dispatcher,

@@ -2,6 +2,7 @@
 
 #include <kj/debug.h>
 
+#include <deque>
 #include <utility>
 
 #include "coordinator/gateway.h"
@@ -13,6 +14,13 @@ namespace {
 
 constexpr Duration kAnswerWithin = 30s;  // the Dispatcher, to a question
 constexpr uint32_t kProtocol = 1;        // minor version of api.capnp
+constexpr uint32_t kStatusAtOnce = 4;    // of a connection; others wait
+
+// Room for an answer: without a size each takes 8 KiB until the client has finished its question.
+constexpr capnp::MessageSize kSmall{24, 0};
+
+uint64_t words_of(const ClusterStatus& status) { return 256 + status.workers.size() * 96; }
+uint64_t text_words(const std::string& text) { return text.size() / sizeof(capnp::word) + 2; }
 
 // One question to the Dispatcher.
 template <class T>
@@ -28,8 +36,11 @@ class OneShot final : public ReplyPort<T> {
 
 class Session final : public api::Headrace::Server {
  public:
-  Session(GatewayCore& core, std::shared_ptr<const bool> gone)
-      : core_(core), gone_(std::move(gone)) {}
+  Session(GatewayCore& core, std::shared_ptr<const bool> gone, std::shared_ptr<PeerTab> tab)
+      : core_(core), gone_(std::move(gone)), tab_(std::move(tab)) {
+    tab_->eased = [this] { admit(); };
+  }
+  ~Session() noexcept { tab_->eased = nullptr; }
 
  private:
   // Counts a call as open while its promise lives. Short questions without a place for an error
@@ -53,6 +64,48 @@ class Session final : public api::Headrace::Server {
         "this connection has " + std::to_string(Gateway::kOpenCallsMax) + " open calls, its limit");
   }
 
+  // Lets those who ask for status go on: few at a time, and while the client takes what it was
+  // told.
+  void admit() {
+    while (!waiting_.empty() && *asking_ < kStatusAtOnce &&
+           tab_->answers() < Gateway::kAnswerBytesMax) {
+      auto next = std::move(waiting_.front());
+      waiting_.pop_front();
+      if (!next->isWaiting()) continue;  // its call is over
+      ++*asking_;
+      next->fulfill(std::make_shared<Asking>(asking_, tab_));
+    }
+  }
+  struct Asking {
+    Asking(std::shared_ptr<uint32_t> n, std::shared_ptr<PeerTab> t)
+        : count(std::move(n)), tab(std::move(t)) {}
+    ~Asking() noexcept {
+      --*count;
+      if (tab->eased) tab->eased();
+    }
+    std::shared_ptr<uint32_t> count;
+    std::shared_ptr<PeerTab> tab;
+  };
+  // The status, in this connection's turn; `use` writes it.
+  template <class Use>
+  kj::Promise<void> with_status(Use use) {
+    auto paf = kj::newPromiseAndFulfiller<std::shared_ptr<Asking>>();
+    waiting_.push_back(kj::mv(paf.fulfiller));
+    admit();
+    auto told = paf.promise.then([this, use](std::shared_ptr<Asking> turn) mutable {
+      return core_.status.get().then([this, use, turn](SharedStatus::Shared status) mutable {
+        use(*status);
+        turn = nullptr;
+      });
+    });
+    return core_.timer.timeoutAfter(kAnswerWithin.count() * kj::NANOSECONDS, kj::mv(told));
+  }
+
+  template <class Results>
+  void made(Results results) {
+    tab_->made(results.asReader().totalSize().wordCount * sizeof(capnp::word));
+  }
+
   // Asks the Dispatcher; `make` builds the question around the reply address.
   template <class T, class Make>
   kj::Promise<T> ask(Make make) {
@@ -64,7 +117,8 @@ class Session final : public api::Headrace::Server {
   }
 
   kj::Promise<void> hello(HelloContext context) override {
-    auto server = context.getResults().initServer();
+    context.releaseParams();
+    auto server = context.getResults(kSmall).initServer();
     server.setVersion(HEADRACE_VERSION);
     server.setProtocol(kProtocol);
     return kj::READY_NOW;
@@ -72,18 +126,22 @@ class Session final : public api::Headrace::Server {
 
   kj::Promise<void> models(ModelsContext context) override {
     context.allowCancellation();
-    return ask<ClusterStatus>([](auto reply) { return AskStatus{reply}; })
-        .then([context](ClusterStatus status) mutable {
-          write_models(context.getResults().initModels(status.model ? 1 : 0), status);
-        });
+    context.releaseParams();
+    return with_status([this, context](const ClusterStatus& status) mutable {
+      auto results = context.getResults(capnp::MessageSize{64, 0});
+      write_models(results.initModels(status.model ? 1 : 0), status);
+      made(results);
+    });
   }
 
   kj::Promise<void> status(StatusContext context) override {
     context.allowCancellation();
-    return ask<ClusterStatus>([](auto reply) { return AskStatus{reply}; })
-        .then([context](ClusterStatus status) mutable {
-          write(context.getResults().initStatus(), status);
-        });
+    context.releaseParams();
+    return with_status([this, context](const ClusterStatus& status) mutable {
+      auto results = context.getResults(capnp::MessageSize{words_of(status), 0});
+      write(results.initStatus(), status);
+      made(results);
+    });
   }
 
   kj::Promise<void> tokenize(TokenizeContext context) override {
@@ -99,8 +157,10 @@ class Session final : public api::Headrace::Server {
     return ask<T>([&](auto reply) {
              return AskTokenize{std::move(*prompt), special, reply};
            })
-        .then([context](T ids) mutable {
-          auto result = context.getResults().initResult();
+        .then([this, context](T ids) mutable {
+          const uint64_t words = ids ? ids->size() / 2 : text_words(ids.error().message);
+          auto result = context.getResults(capnp::MessageSize{24 + words, 0}).initResult();
+          tab_->made(words * sizeof(capnp::word));
           if (!ids) return write(result.initError(), ids.error());
           auto list = result.initOk().initIds(static_cast<uint32_t>(ids->size()));
           for (uint32_t i = 0; i < list.size(); ++i) list.set(i, (*ids)[i]);
@@ -120,8 +180,10 @@ class Session final : public api::Headrace::Server {
     return ask<T>([&](auto reply) {
              return AskDetokenize{std::move(ids), reply};
            })
-        .then([context](T text) mutable {
-          auto result = context.getResults().initResult();
+        .then([this, context](T text) mutable {
+          const uint64_t words = text_words(text ? *text : text.error().message);
+          auto result = context.getResults(capnp::MessageSize{24 + words, 0}).initResult();
+          tab_->made(words * sizeof(capnp::word));
           if (!text) return write(result.initError(), text.error());
           result.setOk(capnp::Text::Reader(text->c_str(), text->size()));
         })
@@ -173,7 +235,7 @@ class Session final : public api::Headrace::Server {
     return ask<bool>([&](auto reply) {
              return AskCancel{request, reply};
            })
-        .then([context](bool found) mutable { context.getResults().setFound(found); });
+        .then([context](bool found) mutable { context.getResults(kSmall).setFound(found); });
   }
 
   // Who takes an answer, as the Dispatcher knows it.
@@ -187,12 +249,13 @@ class Session final : public api::Headrace::Server {
                            Begin begin) {
     auto paf = kj::newPromiseAndFulfiller<Ended>();
     const uint64_t owner = ++core_.owners;
-    auto stream = std::make_shared<GatewayStream>(core_, gone_, request, owner, kj::mv(sink),
+    auto stream = std::make_shared<GatewayStream>(core_, gone_, tab_, request, owner, kj::mv(sink),
                                                   kj::mv(paf.fulfiller));
     begin(Follower{owner, Ref<ClientPort>(core_.strand, stream)});
     return paf.promise
         .then([context](Ended ended) mutable {
-          auto result = context.getResults().initResult();
+          const uint64_t words = text_words(ended.text) + text_words(ended.status.message);
+          auto result = context.getResults(capnp::MessageSize{48 + words, 0}).initResult();
           if (ended.status.ok())
             write(result.initOk(), ended);
           else
@@ -203,13 +266,17 @@ class Session final : public api::Headrace::Server {
 
   GatewayCore& core_;
   std::shared_ptr<const bool> gone_;
+  std::shared_ptr<PeerTab> tab_;
   std::shared_ptr<uint32_t> open_calls_ = std::make_shared<uint32_t>(0);
+  std::shared_ptr<uint32_t> asking_ = std::make_shared<uint32_t>(0);  // at most kStatusAtOnce
+  std::deque<kj::Own<kj::PromiseFulfiller<std::shared_ptr<Asking>>>> waiting_;
 };
 
 }  // namespace
 
-kj::Own<api::Headrace::Server> make_session(GatewayCore& core, std::shared_ptr<const bool> gone) {
-  return kj::heap<Session>(core, std::move(gone));
+kj::Own<api::Headrace::Server> make_session(GatewayCore& core, std::shared_ptr<const bool> gone,
+                                            std::shared_ptr<PeerTab> tab) {
+  return kj::heap<Session>(core, std::move(gone), std::move(tab));
 }
 
 }  // namespace headrace::coordinator

@@ -7,11 +7,14 @@
 
 namespace headrace::coordinator {
 
-GatewayStream::GatewayStream(GatewayCore& core, std::shared_ptr<const bool> gone, RequestId id,
-                             uint64_t owner, api::TokenSink::Client sink,
-                             kj::Own<kj::PromiseFulfiller<Ended>> done)
+static constexpr uint64_t kChunkBytes = 1 << 10;  // of a call under way, besides its message
+
+GatewayStream::GatewayStream(GatewayCore& core, std::shared_ptr<const bool> gone,
+                             std::shared_ptr<PeerTab> tab, RequestId id, uint64_t owner,
+                             api::TokenSink::Client sink, kj::Own<kj::PromiseFulfiller<Ended>> done)
     : core_(core),
       gone_(std::move(gone)),
+      tab_(std::move(tab)),
       id_(id),
       owner_(owner),
       sink_(kj::mv(sink)),
@@ -22,6 +25,8 @@ GatewayStream::GatewayStream(GatewayCore& core, std::shared_ptr<const bool> gone
 
 GatewayStream::~GatewayStream() noexcept {
   --core_.open_streams;
+  for (const Write& write : pending_)
+    if (!write.returned) tab_->credit(write.bytes);
   // The answer may have ended and its tail be on its way to a client that is lost: a resumable one
   // is then kept for the client's return.
   if (!ended_ || (!completed_ && *gone_)) leave(*gone_);
@@ -44,10 +49,13 @@ static capnp::MessageSize size_of(const Chunk& chunk) {
 
 void GatewayStream::on(Chunk chunk) {
   if (broken_) return;
-  auto call = sink_.writeRequest(size_of(chunk));
+  const auto size = size_of(chunk);
+  auto call = sink_.writeRequest(size);
   write(call.initChunk(), chunk);
   const uint64_t number = first_ + pending_.size();
-  pending_.push_back({chunk.position + static_cast<uint32_t>(chunk.ids.size()), false});
+  const uint64_t bytes = kChunkBytes + size.wordCount * sizeof(capnp::word);
+  pending_.push_back({chunk.position + static_cast<uint32_t>(chunk.ids.size()), false, bytes});
+  tab_->charge(bytes);
   writes_.add(call.send().then([this, number](auto&&) { returned(number); }));
 }
 
@@ -64,6 +72,7 @@ void GatewayStream::on(Ended ended) {
 // A client may return its writes in any order; credit counts the unbroken front.
 void GatewayStream::returned(uint64_t number) {
   pending_.at(number - first_).returned = true;
+  tab_->credit(pending_.at(number - first_).bytes);
   const uint64_t before = first_;
   uint32_t end = 0;
   while (!pending_.empty() && pending_.front().returned) {

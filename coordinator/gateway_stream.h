@@ -16,8 +16,9 @@ namespace headrace::coordinator {
 // connection detaches from it, so that a resumable request goes on.
 class GatewayStream final : public ClientPort, private kj::TaskSet::ErrorHandler {
  public:
-  GatewayStream(GatewayCore& core, std::shared_ptr<const bool> gone, RequestId id, uint64_t owner,
-                api::TokenSink::Client sink, kj::Own<kj::PromiseFulfiller<Ended>> done);
+  GatewayStream(GatewayCore& core, std::shared_ptr<const bool> gone, std::shared_ptr<PeerTab> tab,
+                RequestId id, uint64_t owner, api::TokenSink::Client sink,
+                kj::Own<kj::PromiseFulfiller<Ended>> done);
   ~GatewayStream() noexcept override;
 
   void on(Chunk chunk) override;
@@ -27,6 +28,7 @@ class GatewayStream final : public ClientPort, private kj::TaskSet::ErrorHandler
   struct Write {
     uint32_t end;  // position behind its last token
     bool returned;
+    uint64_t bytes;  // on the tab until the client has taken it
   };
 
   void leave(bool lost);  // once: the rest is of no use to this client
@@ -37,6 +39,7 @@ class GatewayStream final : public ClientPort, private kj::TaskSet::ErrorHandler
 
   GatewayCore& core_;
   std::shared_ptr<const bool> gone_;
+  std::shared_ptr<PeerTab> tab_;
   RequestId id_;
   uint64_t owner_;
   api::TokenSink::Client sink_;

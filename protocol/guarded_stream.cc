@@ -16,6 +16,23 @@ using capnp::word;
 // One message on its way: `head` are the first eight bytes (count of segments less one, size of the
 // first), then the rest of the table, then all segments, in one flat array as on the wire.
 struct GuardedStream::Incoming {
+  explicit Incoming(std::shared_ptr<PeerTab> t) : tab(std::move(t)) {}
+  ~Incoming() noexcept {
+    if (tab) tab->credit(charged);
+  }
+  // Room for as much of the message; what it had is copied.
+  void take(size_t room) {
+    auto larger = kj::heapArray<word>(room);
+    const size_t keep = std::min(room, message.size());
+    if (keep > 0) std::memcpy(larger.begin(), message.begin(), keep * sizeof(word));
+    message = kj::mv(larger);
+    if (!tab) return;
+    tab->credit(charged);
+    charged = room * sizeof(word);
+    tab->charge(charged);
+  }
+  std::shared_ptr<PeerTab> tab;
+  uint64_t charged = 0;
   kj::byte head[8];
   uint32_t segments = 0;
   kj::Array<word> table;
@@ -26,7 +43,10 @@ struct GuardedStream::Incoming {
 
 namespace {
 
-constexpr size_t kFirstRoomWords = (64 << 10) / sizeof(word);  // grows as bytes come
+constexpr size_t kFirstRoomWords = (4 << 10) / sizeof(word);  // grows as bytes come
+// A question takes more than its bytes: the library's records, promises, the session's.
+constexpr uint64_t kQuestionBytes = 2 << 10;
+constexpr uint64_t kAnsweredBytes = 256;  // ... and what is left of that until it is finished
 constexpr uint64_t kTraversalWordsMin = (64 << 10) / sizeof(word);
 
 uint32_t u32_at(const kj::byte* at) {  // little-endian
@@ -35,14 +55,19 @@ uint32_t u32_at(const kj::byte* at) {  // little-endian
 
 kj::Duration kj_time(Duration d) { return d.count() * kj::NANOSECONDS; }
 
+Duration now_of(kj::Timer& timer) {
+  return Duration((timer.now() - kj::origin<kj::TimePoint>()) / kj::NANOSECONDS);
+}
+
 }  // namespace
 
 GuardedStream::GuardedStream(kj::AsyncIoStream& stream, kj::Timer& timer, GuardLimits limits,
-                             std::shared_ptr<bool> gone)
+                             std::shared_ptr<bool> gone, std::shared_ptr<PeerTab> tab)
     : stream_(stream),
       timer_(timer),
       limits_(limits),
-      gone_(gone ? std::move(gone) : std::make_shared<bool>(false)) {}
+      gone_(gone ? std::move(gone) : std::make_shared<bool>(false)),
+      tab_(std::move(tab)) {}
 
 // --- reading ---------------------------------------------------------------------------------
 
@@ -63,7 +88,7 @@ kj::Promise<kj::Maybe<capnp::MessageReaderAndFds>> GuardedStream::tryReadMessage
 }
 
 kj::Promise<GuardedStream::Message> GuardedStream::read_message(capnp::ReaderOptions options) {
-  auto owned = kj::heap<Incoming>();
+  auto owned = kj::heap<Incoming>(tab_);
   Incoming& in = *owned;
   in.options = options;
   // Between messages a peer may be silent for as long as it likes.
@@ -104,7 +129,7 @@ kj::Promise<void> GuardedStream::read_body(Incoming& in) {
   KJ_REQUIRE(words <= limit / sizeof(word), "message is larger than the limit",
              words * sizeof(word), limit);
   in.words = words;
-  in.message = kj::heapArray<word>(std::min<size_t>(in.words, kFirstRoomWords));
+  in.take(std::min<size_t>(in.words, kFirstRoomWords));
   std::memcpy(in.message.begin(), in.table.begin(), table.size());
   auto bytes = in.message.asBytes();
   return fill(bytes.begin() + table.size(), bytes.end()).then([this, &in]() {
@@ -115,9 +140,7 @@ kj::Promise<void> GuardedStream::read_body(Incoming& in) {
 // Twice the room each time it is full: what is announced and never sent costs nothing.
 kj::Promise<void> GuardedStream::grow_body(Incoming& in, size_t filled) {
   if (filled == in.words) return kj::READY_NOW;
-  auto larger = kj::heapArray<word>(std::min(in.words, 2 * filled));
-  std::memcpy(larger.begin(), in.message.begin(), filled * sizeof(word));
-  in.message = kj::mv(larger);
+  in.take(std::min(in.words, 2 * filled));
   auto bytes = in.message.asBytes();
   return fill(bytes.begin() + filled * sizeof(word), bytes.end()).then([this, &in]() {
     return grow_body(in, in.message.size());
@@ -132,7 +155,7 @@ GuardedStream::Message GuardedStream::finish(Incoming& in) {
   if (limits_.questions_max > 0) {
     // A reader of its own, so that looking costs the message nothing of its allowance.
     capnp::FlatArrayMessageReader look(in.message, in.options);
-    note_question(look);
+    note_question(look, in.words * sizeof(word));
   }
   spoken_to_ = true;
   return capnp::MessageReaderAndFds{reader.attach(kj::mv(in.message)), nullptr};
@@ -170,8 +193,17 @@ bool GuardedStream::unread() const {
 }
 
 kj::Promise<void> GuardedStream::turn_to_read() {
+  if (const Duration now = now_of(timer_); read_from_ > now)
+    return timer_.afterDelay(kj_time(read_from_ - now)).then([this]() { return turn_to_read(); });
+  if (limits_.messages_at_once > 0 && in_turn_ >= limits_.messages_at_once) {
+    in_turn_ = 0;
+    // A timer fires after the loop has looked at all its sockets; while there is something to read
+    // here it would not look.
+    return timer_.afterDelay(0 * kj::NANOSECONDS).then([this]() { return turn_to_read(); });
+  }
   const bool owes =
       limits_.unread_bytes_max > 0 && writing_ && read_while_writing_ >= limits_.unread_bytes_max;
+  ++in_turn_;
   if (!owes) return kj::READY_NOW;
   auto paf = kj::newPromiseAndFulfiller<void>();
   wrote_ = kj::mv(paf.fulfiller);
@@ -183,7 +215,7 @@ kj::Promise<void> GuardedStream::turn_to_read() {
 // The library keeps a question until it is both finished by the peer and answered by us; what is
 // waited for here is the same. An answer counts when it is written, so that answers which the peer
 // does not read are counted too.
-void GuardedStream::note_question(capnp::MessageReader& reader) {
+void GuardedStream::note_question(capnp::MessageReader& reader, uint64_t bytes) {
   namespace rpc = capnp::rpc;
   const auto message = reader.getRoot<rpc::Message>();
   uint32_t id = 0;
@@ -195,17 +227,37 @@ void GuardedStream::note_question(capnp::MessageReader& reader) {
       id = message.getBootstrap().getQuestionId();
       break;
     case rpc::Message::FINISH:
-      if (auto it = questions_.find(message.getFinish().getQuestionId()); it != questions_.end()) {
-        it->second.finished = true;
-        if (it->second.answered) questions_.erase(it);
-      }
-      return;
+      return note_finish(message.getFinish().getQuestionId());
     default:
       return;
   }
-  questions_.emplace(id, Question{});
-  KJ_REQUIRE(questions_.size() <= limits_.questions_max, "more open questions than the limit",
+  KJ_REQUIRE(questions_.size() < limits_.questions_max, "more open questions than the limit",
              limits_.questions_max);
+  bytes += kQuestionBytes;
+  if (!questions_.emplace(id, Question{bytes}).second) return;  // the library ends such a peer
+  ++unanswered_;
+  if (!tab_) return;
+  tab_->charge(bytes);
+  pace();
+}
+
+// Many who ask much must not take the loop from those who ask little.
+void GuardedStream::pace() {
+  const Duration now = now_of(timer_);
+  asked_to_ = std::max(asked_to_, now) + limits_.few_every;
+  const bool often = asked_to_ - now > 2 * limits_.few_questions * limits_.few_every;
+  if (often) asked_to_ -= limits_.few_every;
+  if (often || questions_.size() > limits_.few_questions)
+    read_from_ = now + tab_->total().wait_for_turn(now);
+}
+
+void GuardedStream::note_finish(uint32_t id) {
+  const auto it = questions_.find(id);
+  if (it == questions_.end()) return;
+  it->second.finished = true;
+  if (!it->second.answered) return;
+  if (tab_) tab_->finished(it->second.bytes);
+  questions_.erase(it);
 }
 
 void GuardedStream::note_answer(kj::ArrayPtr<const kj::ArrayPtr<const word>> segments) {
@@ -217,8 +269,20 @@ void GuardedStream::note_answer(kj::ArrayPtr<const kj::ArrayPtr<const word>> seg
   if (!message.isReturn()) return;
   const auto it = questions_.find(message.getReturn().getAnswerId());
   if (it == questions_.end()) return;
-  it->second.answered = true;
-  if (it->second.finished) questions_.erase(it);
+  Question& question = it->second;
+  if (question.answered) return;
+  question.answered = true;
+  --unanswered_;
+  const bool over = question.finished;
+  if (tab_) {
+    uint64_t bytes = kAnsweredBytes;
+    for (const auto& segment : segments) bytes += segment.size() * sizeof(word);
+    tab_->credit(question.bytes);
+    tab_->wrote(bytes, !over);
+    question.bytes = bytes;
+    if (unanswered_ == 0) tab_->nothing_queued();
+  }
+  if (over) questions_.erase(it);
 }
 
 // --- writing ---------------------------------------------------------------------------------

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 
+#include "protocol/peer_tab.h"
 #include "protocol/strand.h"
 
 namespace headrace {
@@ -25,6 +26,12 @@ struct GuardLimits {
   // this is read from it, and after write_deadline the stream ends.
   uint64_t unread_bytes_max = 0;
   Duration write_deadline = 60s;
+  // The side that serves, else 0: so many messages of this peer, then others have their turn.
+  uint32_t messages_at_once = 0;
+  // With a tab: a peer with more open questions than these, or that has asked this often, asks
+  // much: after each question it waits for its turn among all such (peer_tab.h).
+  uint32_t few_questions = 8;
+  Duration few_every = 10ms;  // in the mean; twice few_questions at once
   // Pointers followed in a message: so many times its size, and never less than 64 KiB.
   uint32_t traversal_factor = 4;
 };
@@ -37,9 +44,10 @@ struct GuardLimits {
 class GuardedStream final : public capnp::MessageStream {
  public:
   // `gone`, if given, becomes true when the stream has ended or broken a limit, before the RPC
-  // system hears of it: calls that die after that were lost, not dropped.
+  // system hears of it: calls that die after that were lost, not dropped. `tab`, if given, is
+  // charged with what this peer makes us hold.
   GuardedStream(kj::AsyncIoStream& stream, kj::Timer& timer, GuardLimits limits,
-                std::shared_ptr<bool> gone = nullptr);
+                std::shared_ptr<bool> gone = nullptr, std::shared_ptr<PeerTab> tab = nullptr);
 
   kj::Promise<kj::Maybe<capnp::MessageReaderAndFds>> tryReadMessage(
       kj::ArrayPtr<kj::AutoCloseFd> fd_space, capnp::ReaderOptions options,
@@ -60,6 +68,7 @@ class GuardedStream final : public capnp::MessageStream {
   using Message = kj::Maybe<capnp::MessageReaderAndFds>;
   struct Incoming;
   struct Question {
+    uint64_t bytes = 0;  // on the tab: of the question, then of its answer
     bool finished = false;
     bool answered = false;
   };
@@ -74,11 +83,13 @@ class GuardedStream final : public capnp::MessageStream {
   // lies in the socket unread counts for the peer.
   kj::Promise<Message> patience();
   bool unread() const;
-  // Waits while the peer has to read first.
+  // Waits while the peer has to read first, and while others have their turn.
   kj::Promise<void> turn_to_read();
   kj::Promise<void> written(kj::Promise<void> write);
 
-  void note_question(capnp::MessageReader& message);
+  void note_question(capnp::MessageReader& message, uint64_t bytes);
+  void note_finish(uint32_t id);
+  void pace();
   void note_answer(kj::ArrayPtr<const kj::ArrayPtr<const capnp::word>> segments);
 
   kj::AsyncIoStream& stream_;
@@ -89,7 +100,12 @@ class GuardedStream final : public capnp::MessageStream {
   bool offended_ = false;
   uint64_t arrived_ = 0;  // bytes, of all messages
 
+  std::shared_ptr<PeerTab> tab_;
+  Duration asked_to_{0};                    // if it had asked every few_every
+  Duration read_from_{0};                   // it waits for its turn
+  uint32_t in_turn_ = 0;                    // messages since others had theirs
   std::map<uint32_t, Question> questions_;  // at most questions_max
+  uint32_t unanswered_ = 0;                 // of those
   bool writing_ = false;
   uint64_t read_while_writing_ = 0;
   kj::Own<kj::PromiseFulfiller<void>> wrote_;  // someone waits in turn_to_read()

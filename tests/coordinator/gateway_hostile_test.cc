@@ -3,6 +3,8 @@
 #include <doctest/doctest.h>
 
 #include <cstring>
+#include <thread>
+#include <vector>
 
 #include "tests/coordinator/edge.h"
 #include "tests/coordinator/raw_client.h"
@@ -188,6 +190,50 @@ TEST_CASE("who does not read is not read from") {
     }
   }
   CHECK(taken < kEnough);
+}
+
+TEST_CASE("answers that are not finished are few; finished, the others come") {
+  Hostile scene;
+  const RawRpc raw(scene.port());
+  constexpr uint32_t kAsked = 250;
+  REQUIRE(raw.say(RawRpc::bootstrap(0)));
+  for (uint32_t i = 1; i <= kAsked; ++i) REQUIRE(raw.say(RawRpc::status(i)));
+  std::this_thread::sleep_for(1s);  // enough for all of them, were they not held back
+  REQUIRE(raw.say(RawRpc::hello(1000)));
+  const uint32_t came = raw.answers_before(1000);
+  CHECK(came >= 2);
+  CHECK(came < kAsked / 2);
+  for (uint32_t i = 1; i < came; ++i) REQUIRE(raw.say(RawRpc::finish(i)));
+  CHECK(raw.answer(came) == "ok");
+}
+
+TEST_CASE("of all that is held in halves of messages there is a limit: who holds most is closed") {
+  Hostile scene;
+  constexpr size_t kPart = Gateway::kFrameBytesMax - 4096;
+  constexpr size_t kEnough = 2 * Gateway::kHeldBytesMax / kPart;
+  constexpr uint32_t words = Gateway::kFrameBytesMax / 8 - 1;
+  std::string half(kPart, '\0');
+  std::memcpy(half.data() + 4, &words, sizeof words);
+  std::vector<std::unique_ptr<RawRpc>> held;
+  for (size_t i = 0; i < kEnough; ++i) {
+    held.push_back(std::make_unique<RawRpc>(scene.port()));
+    held.back()->say(RawRpc::bootstrap(0) + half);  // may be closed on the way
+  }
+  CHECK(Edge::eventually([&] { return scene.edge.gateway->offenders() >= kEnough / 3; }));
+}
+
+TEST_CASE("who asks without end does not keep others waiting") {
+  Hostile scene;
+  std::vector<std::unique_ptr<RawRpc>> crowd;
+  for (int i = 0; i < 40; ++i) {
+    crowd.push_back(std::make_unique<RawRpc>(scene.port()));
+    std::string all = RawRpc::bootstrap(0);
+    for (uint32_t q = 1; q < 250; ++q) all += RawRpc::hello(q);
+    REQUIRE(crowd.back()->say(all));
+  }
+  CHECK(scene.good->generate({.prompt = "HAL"}, {})->wait());
+  // The crowd is served too, in its turn.
+  for (const auto& one : crowd) CHECK(one->answer(249) == "ok");
 }
 
 TEST_CASE("a client that vanishes in the middle of its answer leaves nothing") {

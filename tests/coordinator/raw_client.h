@@ -98,6 +98,14 @@ struct RawRpc : RawSocket {
         .initAs<api::Headrace::HelloParams>();
     return flat(m);
   }
+  static std::string status(uint32_t question) {
+    capnp::MallocMessageBuilder m;
+    call(m, question, 0, kHeadrace, kStatus)
+        .initParams()
+        .getContent()
+        .initAs<api::Headrace::StatusParams>();
+    return flat(m);
+  }
   // A request with a sink of ours that never takes anything.
   static std::string generate(uint32_t question, const std::string& prompt) {
     capnp::MallocMessageBuilder m;
@@ -110,6 +118,15 @@ struct RawRpc : RawSocket {
     return flat(m);
   }
 
+  // How many answers come before the one to this question.
+  uint32_t answers_before(uint32_t question) const {
+    for (uint32_t count = 0;; ++count) {
+      capnp::StreamFdMessageReader reader(fd);
+      const auto m = reader.getRoot<capnp::rpc::Message>();
+      REQUIRE(m.isReturn());
+      if (m.getReturn().getAnswerId() == question) return count;
+    }
+  }
   // The answer to this question: "ok", the text of its exception, or "closed".
   std::string answer(uint32_t question) const {
     for (;;) {
