@@ -20,7 +20,8 @@ struct CpuLimits {
   double f32_flops_per_second;
 };
 
-// Takes about `seconds` in all; working sets from 1 MiB up to `bytes_max`. `progress` gets 0..1.
+// Takes about `seconds` in all; working sets from 1 MiB up to `bytes_max`, each measured twice, the
+// better one counts; rates never grow with the working set. `progress` gets 0..1.
 CpuLimits measure_cpu_limits(CpuPath path, int threads, double seconds, uint64_t bytes_max,
                              const std::function<void(double)>& progress);
 
