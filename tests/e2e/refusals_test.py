@@ -90,13 +90,15 @@ class Requests(unittest.TestCase):
     def test_verdicts(self):
         with Cluster(model(SCRIPT), "--pd", "always") as cluster:
             for words, part in [([""], "empty"), (["--json", "a" * 600], "600"),
-                                (["--json", "a" * 600], "512"), (["--prompt-ids", "4000000"], ""),
-                                (["--top-p", "0", "--temperature", "1", "A"], "top_p")]:
+                                (["--json", "a" * 600], "512"), (["--prompt-ids", "4000000"], "")]:
                 with self.subTest(words=[w[:20] for w in words]):
                     outcome = cluster.run(*words)
                     self.assertEqual(outcome.status, 1, outcome.out)
                     self.assertIn(part, outcome.one_error())
                     self.assertEqual(outcome.out, "")
+            usage = cluster.run("--top-p", "0", "--temperature", "1", "A")
+            self.assertEqual(usage.status, 2, usage.out)
+            self.assertIn("top-p", usage.one_error())
             outcome = cluster.run(text="")
             self.assertEqual(outcome.status, 1)
             clamped = cluster.run("--json", "--max-tokens", "100", "a" * 500).json()
