@@ -27,6 +27,7 @@ std::optional<size_t> rightful(std::span<const uint8_t> bytes) {
   if (segments > kLimits.segments_max) return {};
   const size_t table = (4 + 4 * segments + 7) / 8 * 8;
   if (bytes.size() < table) return {};
+  if (segments % 2 == 0 && u32(table - 4) != 0) return {};  // padding
   uint64_t total = table;
   for (uint64_t i = 0; i < segments; ++i) total += 8 * u32(4 + 4 * i);
   if (total > kLimits.bytes_max || total > bytes.size()) return {};
