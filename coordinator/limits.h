@@ -40,6 +40,11 @@ inline constexpr Duration kNoWorkerWait = 3s;
 
 // Workers.
 inline constexpr size_t kWorkersMax = 1024;
+// What one may announce: bytes of a name, device or host, blocks, rates a second, sequences.
+inline constexpr size_t kWorkerTextMax = 256;
+inline constexpr uint32_t kWorkerBlocksMax = 1u << 26;
+inline constexpr double kRateMax = 1e18;
+inline constexpr uint32_t kWorkerRunningMax = 1u << 20;
 inline constexpr Duration kRegisterWithin = 1500ms * kSlowdown;  // of a fresh link
 inline constexpr size_t kRegisterBytesMax = 256u << 10;          // its frame
 inline constexpr Duration kSilence = 1200ms * kSlowdown;         // no word: dead

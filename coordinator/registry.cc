@@ -33,13 +33,16 @@ bool absurd(const to_coordinator::Beat& beat, uint32_t kv_blocks) {
   const BlockCounts& b = beat.blocks;
   const uint64_t parts =
       uint64_t{b.free} + b.active + b.cached + b.incoming + b.pinned + b.quarantined;
-  return b.total > kv_blocks || parts > kv_blocks || beat.loop_lag < Duration{0} ||
+  return beat.running > kWorkerRunningMax || beat.waiting > kWorkerRunningMax ||
+         b.total > kv_blocks || parts > kv_blocks || beat.loop_lag < Duration{0} ||
          beat.correction.overhead < Duration{0} || !std::isfinite(beat.correction.prefill) ||
          !std::isfinite(beat.correction.decode) || beat.correction.prefill < 0 ||
          beat.correction.decode < 0 || !sane(beat.prefill) || !sane(beat.decode);
 }
 
 void clamp(to_coordinator::Beat& beat, uint32_t kv_blocks) {
+  beat.running = std::min(beat.running, kWorkerRunningMax);
+  beat.waiting = std::min(beat.waiting, kWorkerRunningMax);
   BlockCounts& blocks = beat.blocks;
   blocks.total = std::min(blocks.total, kv_blocks);
   for (uint32_t* part : {&blocks.free, &blocks.active, &blocks.cached, &blocks.incoming,
@@ -51,6 +54,32 @@ void clamp(to_coordinator::Beat& beat, uint32_t kv_blocks) {
   correction.prefill = sane(correction.prefill);
   correction.decode = sane(correction.decode);
   correction.overhead = std::clamp<Duration>(correction.overhead, 0s, 10s);
+}
+
+// What people will read: short, and nothing in it that a terminal obeys.
+Status check_words(const to_coordinator::Register& hello) {
+  for (const std::string* text :
+       {&hello.name, &hello.device, &hello.kv.host, &hello.metrics.host}) {
+    if (text->size() > kWorkerTextMax)
+      return error(Errc::kInvalid, "worker announces a text of " + std::to_string(text->size()) +
+                                       " bytes, the limit is " + std::to_string(kWorkerTextMax));
+    if (std::any_of(text->begin(), text->end(),
+                    [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }))
+      return error(Errc::kInvalid, "worker announces a text with control characters");
+  }
+  return {};
+}
+
+// No machine of this age does more; a lie would draw all the traffic.
+Status check_limits(const to_coordinator::Register& hello) {
+  const auto plausible = [](double rate) { return rate >= 0 && rate <= kRateMax; };
+  const MachineLimits& limits = hello.limits;
+  const bool fine =
+      std::all_of(limits.read.begin(), limits.read.end(),
+                  [&](const ReadPoint& p) { return plausible(p.bytes_per_second); }) &&
+      plausible(limits.int8_ops_per_second) && plausible(limits.f32_flops_per_second) &&
+      plausible(limits.link_bytes_per_second) && hello.kv_blocks <= kWorkerBlocksMax;
+  return fine ? Status{} : error(Errc::kInvalid, "worker announces limits that no machine has");
 }
 
 Status differs(const std::string& what, const std::string& theirs, const std::string& ours) {
@@ -123,6 +152,8 @@ Status Registry::admit(WorkerId id, const to_coordinator::Register& hello, Insta
   if (card.context == 0 || card.vocab == 0 || card.block_tokens == 0 || hello.kv_blocks == 0)
     return error(Errc::kInvalid,
                  "worker announces a context, vocabulary, block size or block count of 0");
+  if (Status status = check_words(hello); !status.ok()) return status;
+  if (Status status = check_limits(hello); !status.ok()) return status;
   if (card_)
     if (Status status = compare_cards(*card_, card); !status.ok()) return status;
   card_ = card;

@@ -32,9 +32,9 @@ Status check_penalties(const Sampling& s) {
   if (!(std::abs(s.frequency_penalty) <= kPenaltyMax)) {
     return outside("frequency_penalty", s.frequency_penalty, either_sign(kPenaltyMax));
   }
-  if (!(s.repetition_penalty > 0 && s.repetition_penalty <= kRepetitionMax)) {
+  if (!(s.repetition_penalty >= kRepetitionMin && s.repetition_penalty <= kRepetitionMax)) {
     return outside("repetition_penalty", s.repetition_penalty,
-                   "above 0, up to " + shortest(kRepetitionMax));
+                   shortest(kRepetitionMin) + " to " + shortest(kRepetitionMax));
   }
   return {};
 }

@@ -9,6 +9,8 @@ namespace headrace::coordinator {
 
 constexpr float kTemperatureMax = 100;
 constexpr float kPenaltyMax = 2;  // presence and frequency, either sign
+// A smaller divisor would make infinity of a logit.
+constexpr float kRepetitionMin = 0.01f;
 constexpr float kRepetitionMax = 10;
 constexpr float kBiasMax = 100;  // either sign
 

@@ -76,7 +76,7 @@ struct Sampling @0xd8b7a6c5e4f30a09 {
   seed @5 :UInt64 = 0;
   presencePenalty @6 :Float32 = 0;    # -2 to 2, of ids generated so far
   frequencyPenalty @7 :Float32 = 0;   # -2 to 2, the same times how often
-  repetitionPenalty @8 :Float32 = 1;  # above 0 to 10, of ids in prompt and answer
+  repetitionPenalty @8 :Float32 = 1;  # 0.01 to 10, of ids in prompt and answer
   logitBias @9 :List(LogitBias);      # at most 1,024, each id once
   logprobs @10 :UInt32 = 0;           # alternatives to report per token, at most 20; 0: none
 }

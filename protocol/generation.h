@@ -25,7 +25,7 @@ struct Sampling {
   uint64_t seed = 0;
   float presence_penalty = 0;     // [-2, 2]: subtracted from the logits of ids generated so far
   float frequency_penalty = 0;    // [-2, 2]: the same, times how often each was generated
-  float repetition_penalty = 1;   // (0, 10]: ids of prompt and answer: logit / it if > 0, else * it
+  float repetition_penalty = 1;   // [0.01, 10]: ids of prompt and answer: logit / it if > 0, else * it
   std::vector<LogitBias> bias{};  // at most limits::kLogitBias, each id once
   uint32_t logprobs = 0;          // how many alternatives to report per token; 0: none, <= 20
   bool operator==(const Sampling&) const = default;

@@ -17,6 +17,7 @@ constexpr int64_t kThreadsMax = 1024;
 constexpr int64_t kKvBlocksMax = 1 << 24;
 constexpr size_t kPromptBytesMax = 16u << 20;
 constexpr double kTemperatureMax = 100;
+constexpr double kRepetitionMin = 0.01;
 constexpr double kRepetitionMax = 10;
 
 }  // namespace
@@ -169,7 +170,7 @@ void AskOptions::add_penalties(CLI::App& command) {
   command
       .add_option("--repetition-penalty", repetition_penalty,
                   "Divides the logits of tokens in prompt and answer; 1: none")
-      ->check(above(0, kRepetitionMax))
+      ->check(number(kRepetitionMin, kRepetitionMax))
       ->capture_default_str()
       ->group("Sampling");
   command

@@ -3,6 +3,8 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
+
 namespace headrace::coordinator {
 using namespace fakes;
 
@@ -44,6 +46,21 @@ TEST_CASE("impossible announcements and too many workers are refused") {
   zero = hello(Role::kDecode, 1);
   zero.card.context = 0;
   CHECK(r.admit(WorkerId{1}, zero, Instant{}).code == Errc::kInvalid);
+  const auto refused = [](auto change) {
+    auto evil = hello(Role::kDecode, 1);
+    change(evil);
+    return Registry().admit(WorkerId{1}, evil, Instant{}).code == Errc::kInvalid;
+  };
+  CHECK_FALSE(refused([](auto& h) { h.name = std::string(kWorkerTextMax, 'n'); }));
+  CHECK(refused([](auto& h) { h.name = std::string(kWorkerTextMax + 1, 'n'); }));
+  CHECK(refused([](auto& h) { h.name = "a\x1b[31mb"; }));
+  CHECK(refused([](auto& h) { h.device = "two\nlines"; }));
+  CHECK(refused([](auto& h) { h.metrics.host = std::string(60'000, 'h'); }));
+  CHECK(refused([](auto& h) { h.kv_blocks = UINT32_MAX; }));
+  for (const double rate : {-1.0, 1e308, HUGE_VAL, std::nan("")}) {
+    CHECK(refused([&](auto& h) { h.limits.read = {{1 << 20, rate}}; }));
+    CHECK(refused([&](auto& h) { h.limits.int8_ops_per_second = rate; }));
+  }
   for (uint64_t i = 1; i <= kWorkersMax; ++i)
     CHECK(r.admit(WorkerId{i}, hello(Role::kBoth, i), Instant{}).ok());
   const Status full = r.admit(WorkerId{5000}, hello(Role::kBoth, 5000), Instant{});

@@ -46,7 +46,7 @@ TEST_CASE("penalties, bias and alternatives up to their limits are allowed") {
     CHECK(refusal(&Sampling::presence_penalty, p).empty());
     CHECK(refusal(&Sampling::frequency_penalty, p).empty());
   }
-  for (float p : {1e-45f, 1.0f, 10.0f}) {
+  for (float p : {0.01f, 1.0f, 10.0f}) {
     CHECK(refusal(&Sampling::repetition_penalty, p).empty());
   }
   Sampling s;
@@ -67,11 +67,12 @@ TEST_CASE("penalties beyond their limits are refused by the client's name of the
         "frequency_penalty is -2.0000002, allowed: -2 to 2");
   CHECK(refusal(&Sampling::frequency_penalty, kNan) != "");
   CHECK(refusal(&Sampling::repetition_penalty, 0) ==
-        "repetition_penalty is 0, allowed: above 0, up to 10");
+        "repetition_penalty is 0, allowed: 0.01 to 10");
   CHECK(refusal(&Sampling::repetition_penalty, -1) ==
-        "repetition_penalty is -1, allowed: above 0, up to 10");
+        "repetition_penalty is -1, allowed: 0.01 to 10");
   CHECK(refusal(&Sampling::repetition_penalty, 10.5f) ==
-        "repetition_penalty is 10.5, allowed: above 0, up to 10");
+        "repetition_penalty is 10.5, allowed: 0.01 to 10");
+  CHECK(refusal(&Sampling::repetition_penalty, 1e-38f) != "");
   CHECK(refusal(&Sampling::repetition_penalty, kNan) != "");
   CHECK(refusal(&Sampling::repetition_penalty, kInf) != "");
 }
