@@ -10,7 +10,8 @@ from cluster import Cluster, Process, alive, headrace, model, real_model
 
 class Life(unittest.TestCase):
     def check_stop(self, number):
-        cluster = Cluster(real_model())
+        # Short, so that a slow build is in the midst of the answer when its time is over.
+        cluster = Cluster(real_model(), "--drain-timeout", "3")
         pids = list(cluster.children().values())
         self.assertEqual(len(pids), 3)
         request = Process("run", "--connect", cluster.address, "--max-tokens", "2000", "Once")
