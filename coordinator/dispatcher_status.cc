@@ -66,13 +66,15 @@ std::string Dispatcher::not_ready() const {
   if (!text_)
     return "the tokenizer is being fetched" +
            (fetch_trouble_.ok() ? std::string() : ": " + fetch_trouble_.message);
-  const auto any = [&](bool prefill) {
-    return std::any_of(registry_.begin(), registry_.end(), [&](const auto& w) {
-      return (w.second.hello.role == Role::kPrefill) == prefill && w.second.serves();
+  // One of role both prefills for itself.
+  const auto none_but = [&](Role role) {
+    return std::none_of(registry_.begin(), registry_.end(), [&](const auto& w) {
+      return w.second.hello.role != role && w.second.serves();
     });
   };
-  if (!any(false)) return "no worker that decodes makes progress and takes requests";
-  if (options_.pd == PdMode::kAlways && !any(true)) return "no worker that prefills takes requests";
+  if (none_but(Role::kPrefill)) return "no worker that decodes makes progress and takes requests";
+  if (options_.pd == PdMode::kAlways && none_but(Role::kDecode))
+    return "no worker that prefills takes requests";
   return {};
 }
 
