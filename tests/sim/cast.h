@@ -55,7 +55,8 @@ struct Cast {
   ClusterReport report;
   SimWorld world;
   SimProcess* coordinator_process = nullptr;
-  Instant coordinator_back{};  // the end of its last freeze
+  // When the coordinator was frozen: begin and end, in order.
+  std::vector<std::pair<Instant, Instant>> coordinator_freezes;
   std::shared_ptr<coordinator::CoordinatorNode> coordinator;
   std::vector<Slot> slots;
   std::vector<SimWorker> lives;        // every process there ever was

@@ -79,9 +79,12 @@ void Judge::look_at_logs() {
   }
 }
 
-// A frozen coordinator tells nobody.
+// A frozen coordinator tells nobody; a freeze that begins when all should be told excuses nothing.
 Instant Judge::latest(const SimClient& client) const {
-  return std::max(client.due(), cast_.coordinator_back) + kDeadlineSlack;
+  Instant last = client.due() + kDeadlineSlack;
+  for (const auto& [gone, back] : cast_.coordinator_freezes)
+    if (gone <= last) last = std::max(last, back + kDeadlineSlack);
+  return last;
 }
 
 void Judge::look_at_deadlines() {

@@ -75,7 +75,7 @@ void Misfortune::calm() {
   over_ = true;
   armed_left_ = 0;
   cast_.world.calm();
-  cast_.coordinator_back = std::min(cast_.coordinator_back, cast_.world.now());
+  for (auto& [gone, back] : cast_.coordinator_freezes) back = std::min(back, cast_.world.now());
   for (size_t i = 0; i < cast_.slots.size(); ++i)
     if (cast_.slots[i].up()) cast_.slots[i].worker.engine->slow_down(1);
 }
@@ -162,7 +162,7 @@ void Misfortune::freeze_coordinator() {
   mark("coordinator", Fault::kDelay);
   cast_.count("coordinator freezes");
   const Duration away = 50ms + cast_.draw_time(cast_.draw(4) == 0 ? 12s : 2s);
-  cast_.coordinator_back = std::max(cast_.coordinator_back, cast_.world.now() + away);
+  cast_.coordinator_freezes.emplace_back(cast_.world.now(), cast_.world.now() + away);
   cast_.world.freeze(*cast_.coordinator_process, away);
 }
 
