@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -48,12 +49,16 @@ class EdgeWorker {
     beat.incarnation = {1, 1};
     beat.steps = ++steps_;
     beat.ping_seen = ping_seen_;
+    beat.transfers.assign(held_.begin(), held_.end());
     say(beat);
     beat_timer_ = strand_->after(100ms, [this] { this->beat(); });
   }
   void take(const ToWorker& m) {
     if (const auto* ping = std::get_if<to_worker::Ping>(&m)) ping_seen_ = ping->number;
-    if (std::get_if<to_worker::Cancel>(&m)) ++cancels;
+    if (const auto* cancel = std::get_if<to_worker::Cancel>(&m)) {
+      ++cancels;
+      held_.erase(cancel->transfer);
+    }
     if (const auto* fetch = std::get_if<to_worker::FetchTokenizer>(&m)) {
       const Bytes bytes = tokenizer_bytes();
       say(to_coordinator::TokenizerPiece{
@@ -63,6 +68,7 @@ class EdgeWorker {
     if (const auto* p = std::get_if<to_worker::Prepare>(&m)) answer(*p);
   }
   void answer(const to_worker::Prepare& p) {
+    if (!held_.insert(p.transfer).second) return;  // said again
     ++prepares;
     std::string text;
     for (const Token id : p.prompt) text += static_cast<char>(id);
@@ -83,6 +89,7 @@ class EdgeWorker {
 
   std::shared_ptr<Strand> strand_;
   std::unique_ptr<Link> link_;
+  std::set<TransferId> held_;  // told of, not cancelled
   uint64_t steps_ = 0;
   uint64_t ping_seen_ = 0;
   Timer beat_timer_;

@@ -75,7 +75,7 @@ TEST_CASE("it tries again while the coordinator cannot be reached, and cancels t
   request.prompt = "~";
   request.resumable = true;
   auto g = (*c)->generate(std::move(request), {});
-  REQUIRE(Edge::eventually([&] { return edge.worker->prepares >= 1; }));
+  REQUIRE(Edge::eventually([&] { return edge.worker->prepares == 1; }));
   proxy.refuse(true);
   proxy.cut();
   std::this_thread::sleep_for(300ms);
