@@ -63,14 +63,15 @@ struct Connection {
   Connection(kj::Own<kj::AsyncIoStream> s, GatewayCore& core, std::shared_ptr<PeersTotal> total)
       : tab(std::make_shared<PeerTab>(std::move(total), Gateway::kConnectionBytes)),
         stream(kj::mv(s)),
-        guarded(*stream, core.timer, kGuard, gone, tab),
+        guarded(*stream, core.timer, kGuard, presence->gone, tab),
         network(guarded, capnp::rpc::twoparty::Side::SERVER, reader_options()),
-        rpc(capnp::makeRpcServer(network, api::Headrace::Client(make_session(core, gone, tab)))) {
+        rpc(capnp::makeRpcServer(network,
+                                 api::Headrace::Client(make_session(core, presence, tab)))) {
     set_options(*stream);
     rpc.setFlowLimit(kFlowWords);
   }
-  ~Connection() noexcept(false) { *gone = true; }  // what dies with it was not dropped
-  std::shared_ptr<bool> gone = std::make_shared<bool>(false);
+  ~Connection() noexcept(false) { presence->end(); }  // what dies with it was not dropped
+  std::shared_ptr<Presence> presence = std::make_shared<Presence>();
   std::shared_ptr<PeerTab> tab;
   kj::Own<kj::AsyncIoStream> stream;
   GuardedStream guarded;

@@ -36,8 +36,8 @@ class OneShot final : public ReplyPort<T> {
 
 class Session final : public api::Headrace::Server {
  public:
-  Session(GatewayCore& core, std::shared_ptr<const bool> gone, std::shared_ptr<PeerTab> tab)
-      : core_(core), gone_(std::move(gone)), tab_(std::move(tab)) {
+  Session(GatewayCore& core, std::shared_ptr<Presence> presence, std::shared_ptr<PeerTab> tab)
+      : core_(core), presence_(std::move(presence)), tab_(std::move(tab)) {
     tab_->eased = [this] { admit(); };
   }
   ~Session() noexcept { tab_->eased = nullptr; }
@@ -98,7 +98,13 @@ class Session final : public api::Headrace::Server {
         turn = nullptr;
       });
     });
-    return core_.timer.timeoutAfter(kAnswerWithin.count() * kj::NANOSECONDS, kj::mv(told));
+    return in_time(kj::mv(told));
+  }
+
+  template <class T>
+  kj::Promise<T> in_time(kj::Promise<T> answer) {
+    return core_.timer.timeoutAfter(kAnswerWithin.count() * kj::NANOSECONDS,
+                                    presence_->until_lost(kj::mv(answer)));
   }
 
   template <class Results>
@@ -112,8 +118,7 @@ class Session final : public api::Headrace::Server {
     auto paf = kj::newPromiseAndFulfiller<T>();
     auto shot = std::make_shared<OneShot<T>>(kj::mv(paf.fulfiller));
     core_.dispatcher.tell(make(Ref<ReplyPort<T>>(core_.strand, shot)));
-    return core_.timer.timeoutAfter(kAnswerWithin.count() * kj::NANOSECONDS, kj::mv(paf.promise))
-        .attach(std::move(shot));
+    return in_time(kj::mv(paf.promise)).attach(std::move(shot));
   }
 
   kj::Promise<void> hello(HelloContext context) override {
@@ -249,10 +254,10 @@ class Session final : public api::Headrace::Server {
                            Begin begin) {
     auto paf = kj::newPromiseAndFulfiller<Ended>();
     const uint64_t owner = ++core_.owners;
-    auto stream = std::make_shared<GatewayStream>(core_, gone_, tab_, request, owner, kj::mv(sink),
-                                                  kj::mv(paf.fulfiller));
+    auto stream = std::make_shared<GatewayStream>(core_, presence_->gone, tab_, request, owner,
+                                                  kj::mv(sink), kj::mv(paf.fulfiller));
     begin(Follower{owner, Ref<ClientPort>(core_.strand, stream)});
-    return paf.promise
+    return presence_->until_lost(kj::mv(paf.promise))
         .then([context](Ended ended) mutable {
           const uint64_t words = text_words(ended.text) + text_words(ended.status.message);
           auto result = context.getResults(capnp::MessageSize{48 + words, 0}).initResult();
@@ -265,7 +270,7 @@ class Session final : public api::Headrace::Server {
   }
 
   GatewayCore& core_;
-  std::shared_ptr<const bool> gone_;
+  std::shared_ptr<Presence> presence_;
   std::shared_ptr<PeerTab> tab_;
   std::shared_ptr<uint32_t> open_calls_ = std::make_shared<uint32_t>(0);
   std::shared_ptr<uint32_t> asking_ = std::make_shared<uint32_t>(0);  // at most kStatusAtOnce
@@ -274,9 +279,14 @@ class Session final : public api::Headrace::Server {
 
 }  // namespace
 
-kj::Own<api::Headrace::Server> make_session(GatewayCore& core, std::shared_ptr<const bool> gone,
+void Presence::end() {
+  *gone = true;
+  end_->reject(KJ_EXCEPTION(DISCONNECTED, "the connection is over"));
+}
+
+kj::Own<api::Headrace::Server> make_session(GatewayCore& core, std::shared_ptr<Presence> presence,
                                             std::shared_ptr<PeerTab> tab) {
-  return kj::heap<Session>(core, std::move(gone), std::move(tab));
+  return kj::heap<Session>(core, std::move(presence), std::move(tab));
 }
 
 }  // namespace headrace::coordinator

@@ -87,6 +87,10 @@ class Load:
         window = [(at, n) for at, n in self.arrivals if begin <= at <= end]
         return sum(n for _, n in window[1:]) / (window[-1][0] - window[0][0])
 
+    def middle(self, begin, end):
+        """Words before the middle of that time."""
+        return sum(n for at, n in self.arrivals if at <= (begin + end) / 2)
+
     def rate(self, seconds):
         """Words a second over the last `seconds` (words of the model of random weights: tokens)."""
         last = self.arrivals[-1][0]
@@ -221,7 +225,8 @@ class Readiness(unittest.TestCase):
                                      "3,4,5", "--max-tokens", "100000", "--ignore-eos"],
                                     stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                                     env=ENVIRONMENT)
-            os.read(load.stdout.fileno(), 1)  # it runs
+            os.read(load.stdout.fileno(), 1)  # it runs, and stands still from here on
+            parts.named("both-0").process.process.send_signal(signal.SIGSTOP)
             parts.coordinator.process.send_signal(signal.SIGTERM)
             seen, end = 0, time.monotonic() + HANG
             while time.monotonic() < end:
@@ -234,10 +239,11 @@ class Readiness(unittest.TestCase):
                     self.assertIn('"draining":true', text)
                     break
                 time.sleep(0.01)
-            self.assertEqual(seen, 503)
+            parts.named("both-0").process.process.send_signal(signal.SIGCONT)
             load.kill()
             load.wait()
             load.stdout.close()
+            self.assertEqual(seen, 503)
 
     def test_none_turns_it_off(self):
         with cluster.Cluster(model(SMALL), "--metrics", "none") as c:
@@ -253,20 +259,24 @@ class Walls(unittest.TestCase):
         about = headrace("inspect", model(make_big()), "--json", "--state-dir", str(STATE)).json()
         with Parts(BIG, prefill=0, decode=1, pd="auto", options=self.options) as parts, \
                 Prometheus(metrics_of(parts)) as prom:
-            load = Load(parts, 64, 160)
+            trial = Load(parts, 64, 24)
+            trial.read()
+            # Long enough here: each gauge is of the three seconds before it, so that the edges of a
+            # shorter answer would count.
+            load = Load(parts, 64, min(int(trial.rate(60) * 9), 3500))
             port = metrics_of(parts, "both-0")
             seen_gauges = load.watch(lambda: Page(port).value(
                 "headrace_bandwidth_saturation_ratio", phase="decode"))
-            # Each gauge is of the three seconds before it: over a longer time the edges wash out.
             begin, end = load.arrivals[0][0] + 4, load.arrivals[-1][0]
             within = [g for at, g in seen_gauges if begin <= at <= end]
             self.assertGreater(len(within), 8)
             gauge = sum(within) / len(within)
             page = Page(port)
             limit = page.value("headrace_read_limit_bytes_per_second")
-            context = 64 + 80 + 20  # about the middle of the window
-            bytes_a_token = about["weight_bytes_a_token"] + context * about["kv_bytes_a_token"]
-            outside = load.rate_between(begin - 1.5, end - 1.5) * bytes_a_token / limit
+            window = (begin - 1.5, end - 1.5)
+            bytes_a_token = (about["weight_bytes_a_token"] +
+                             (64 + load.middle(*window)) * about["kv_bytes_a_token"])
+            outside = load.rate_between(*window) * bytes_a_token / limit
             print(f"1B: gauge {gauge:.3f}, outside {outside:.3f}, {load.rate(3):.1f} tok/s, limit "
                   f"{limit / 1e9:.1f} GB/s at {page.value('headrace_working_set_bytes') / 1e6:.0f} "
                   f"MB, raised {page.value('headrace_limit_raised_total', ):.0f} times")
