@@ -76,6 +76,7 @@ def _bisect(starts, at):
 
 
 def _name(head):
+    head = re.sub(r"\b__launch_bounds__\s*\([^)]*\)", " ", head)
     match = re.search(r"([~\w:]+)\s*\(", head)
     return match.group(1) if match else head[:40]
 

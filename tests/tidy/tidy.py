@@ -32,6 +32,10 @@ MAY_INCLUDE = {
 # Bodies of one operation share its test.
 BODY_SUFFIX = re.compile(r"_(portable|avx2|avx512|avx512vnni|ref|reference)$")
 CPP = {".cc", ".h", ".cu", ".cuh"}
+# The body of kernels' facade is chosen by include path: nvcc's, or the emulator's in the tests.
+BY_INCLUDE_PATH = {("kernels/cuda/dev.h", "cuda_body/dev_body.h")}
+# What a kernel source may include; the rest reaches it through the facade.
+KERNEL_INCLUDES = "kernels/cuda/"
 # Spelled in halves so that this file does not trip over itself.
 MARKERS = re.compile(r"\b(FIX" r"ME|TO" r"DO|X" r"XX)\b")
 MACHINE = re.compile(
@@ -105,10 +109,27 @@ def check_includes(tree):
             if not match:
                 continue
             target = match.group(1).split("/")[0]
+            if (str(path), match.group(1)) in BY_INCLUDE_PATH:
+                continue
             if target not in FOLDERS or "/" not in match.group(1):
                 yield f'{path}:{number}: "{match.group(1)}" is not named from the top level'
             elif target not in MAY_INCLUDE.get(folder, set()):
                 yield f"{path}:{number}: {folder} must not include {match.group(1)}"
+
+
+def check_kernel_sources(tree):
+    """A .cu file sees kernels/cuda/ alone, and reaches the GPU through wrappers and launch()."""
+    for path, text in tree.cpp():
+        if path.suffix != ".cu" or path.parts[0] == "tests":
+            continue
+        for number, line in enumerate(text.splitlines(), 1):
+            include = re.match(r'\s*#\s*include\s+[<"]([^">]+)[">]', line)
+            if include and not include.group(1).startswith(KERNEL_INCLUDES):
+                yield f"{path}:{number}: a kernel source includes {KERNEL_INCLUDES} alone"
+            code = line.split("//")[0]
+            banned = re.search(r"<<<|\basm\b|__shared__|__constant__|__activemask|\bprintf\b", code)
+            if banned:
+                yield f"{path}:{number}: {banned[0]} in a kernel source"
 
 
 def check_tests(tree):
@@ -117,6 +138,10 @@ def check_tests(tree):
                  if p.parts[0] == "tests" and len(p.parts) > 2}
     for path in tree.files:
         if path.suffix not in {".cc", ".cu"} or path.parts[0] == "tests" or path.name == "main.cc":
+            continue
+        if path.suffix == ".cu":
+            if ("simt", f"kernel_{path.stem}_test.cc") not in by_folder:
+                yield f"{path}: no tests/simt/kernel_{path.stem}_test.cc"
             continue
         stem = BODY_SUFFIX.sub("", path.stem)
         if (path.parts[0], f"{stem}_test.cc") not in by_folder:
@@ -177,8 +202,8 @@ def check_symbols(build):
                 yield f"{path.name}: weak symbol {name}"
 
 
-CHECKS = [check_lengths, check_includes, check_tests, check_references, check_words,
-          check_folders]
+CHECKS = [check_lengths, check_includes, check_kernel_sources, check_tests, check_references,
+          check_words, check_folders]
 
 
 def violations(root, build=None):

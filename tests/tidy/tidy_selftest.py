@@ -16,12 +16,15 @@ CLEAN = {
     "protocol/README.md": "x\n",
     "protocol/link.h": "#pragma once\n",
     "protocol/link.cc": '#include "protocol/link.h"\nint f() { return 1; }\n',
-    "tests/README.md": "`tests/protocol/`, `tests/kernels/`\n",
+    "tests/README.md": "`tests/protocol/`, `tests/kernels/`, `tests/simt/`\n",
     "tests/protocol/link_test.cc": '#include "protocol/link.h"\n',
-    "kernels/README.md": "`cpu/` holds bodies\n",
+    "kernels/README.md": "`cpu/` and `cuda/` hold bodies\n",
     "kernels/ops.h": "struct Add {};\nCost cost(const Add& op);\nvoid reference(const Add& op);\n",
     "kernels/add_ref.cc": "void reference(const Add& op) {}\nCost cost(const Add& op) { }\n",
     "kernels/cpu/add_avx2.cc": "static int f() { return 1; }\n",
+    "kernels/cuda/dev.h": '#include "cuda_body/dev_body.h"\n',
+    "kernels/cuda/add.cu": '#include "kernels/cuda/dev.h"\n__global__ void k() {}\n',
+    "tests/simt/kernel_add_test.cc": "int x;\n",
     "tests/kernels/add_test.cc": '#include "kernels/ops.h"\n',
     "worker/README.md": "x\n",
     "worker/main.cc": '#include "kernels/ops.h"\n#include "protocol/link.h"\nint main() {}\n',
@@ -93,6 +96,20 @@ class Planted(unittest.TestCase):
                 (self.root / name).unlink()
                 if name in CLEAN:
                     self.write(name, CLEAN[name])
+
+    def test_kernel_sources(self):
+        name = "kernels/cuda/add.cu"
+        for line, part in [('#include "kernels/ops.h"', "alone"), ("#include <cstdint>", "alone"),
+                           ('asm("bar;");', "asm"), ("k<<<1, 2>>>();", "<<<"),
+                           ("__shared__ int a[4];", "__shared__")]:
+            with self.subTest(line):
+                self.write(name, line + "\n")
+                self.expect(name + ":1", part)
+        self.write(name, CLEAN[name] + "void __launch_bounds__(32) wide() {\n" + LONG_BODY + "}\n")
+        self.expect(name, "wide has 72 lines")
+        self.write(name, CLEAN[name])
+        self.write("kernels/cuda/mul.cu", "")
+        self.expect("kernels/cuda/mul.cu", "tests/simt/kernel_mul_test.cc")
 
     def test_source_without_test(self):
         self.write("worker/pool.cc", "int x;\n")
