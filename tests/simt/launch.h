@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 
 namespace headrace::simt {
@@ -17,8 +18,9 @@ struct Launch {
   dim3 grid{1, 1, 1};
   dim3 block{1, 1, 1};
   size_t shared_bytes = 0;
-  bool dependent = false;        // may start before the launch in front of it has ended
-  std::function<void()> thread;  // runs one thread's body; blockIdx and threadIdx are the emulator's
+  bool dependent = false;  // may start before the launch in front of it has ended
+  // Runs one thread's body; blockIdx and threadIdx are the emulator's.
+  std::function<void()> thread;
 };
 
 // What a kernel did wrong: "gemv_w4, block 3, thread 17, gemv_w4.cu:40: divergent __syncthreads".
@@ -28,6 +30,11 @@ struct Fault {
 
 // Runs every block to its end, or until the first fault (grid.cc). One at a time in a process.
 std::optional<Fault> run_grid(const Launch& launch);
+
+// The same for launches of one stream in a row, each but the first a dependent one: the order says
+// when these begin. One that begins early runs up to its grid_dependency_wait while the launch in
+// front, of which every block has called grid_dependency_trigger or ended, is not over.
+std::optional<Fault> run_grids(std::span<const Launch> launches);
 
 // Puts the launch on a stream of the stand-in runtime, which runs it when the stream's mode says so
 // (cudart/). A fault later becomes the context's sticky cudaErrorLaunchFailure.
