@@ -1,0 +1,187 @@
+#include <cstring>
+
+#include "tests/simt/cudart/state.h"
+
+using namespace headrace::simt;
+
+namespace {
+
+struct Copy {
+  char* to = nullptr;
+  size_t to_pitch = 0;
+  const char* from = nullptr;
+  size_t from_pitch = 0;
+  size_t width = 0, rows = 1;
+  size_t to_span() const { return to_pitch * (rows - 1) + width; }
+  size_t from_span() const { return from_pitch * (rows - 1) + width; }
+};
+
+// What the memory is, or "out of bounds" as a report.
+cudaError_t classify(Runtime& rt, const void* p, size_t bytes, Memory* memory) {
+  const auto at = find(rt, p);
+  *memory = at == rt.memory.end() ? Memory::kNone : at->second.memory;
+  if (*memory == Memory::kNone ? !in_arena(rt, p) : inside(rt, p, bytes)) return cudaSuccess;
+  return refuse(rt, cudaErrorInvalidValue, "a copy or memset past an allocation, or after its end");
+}
+
+bool kind_fits(cudaMemcpyKind kind, bool to_device, bool from_device) {
+  switch (kind) {
+    case cudaMemcpyHostToHost:
+      return !to_device && !from_device;
+    case cudaMemcpyHostToDevice:
+      return to_device && !from_device;
+    case cudaMemcpyDeviceToHost:
+      return !to_device && from_device;
+    case cudaMemcpyDeviceToDevice:
+      return to_device && from_device;
+    case cudaMemcpyDefault:
+      return true;
+  }
+  return false;
+}
+
+struct Kinds {
+  Memory to, from;
+};
+
+cudaError_t check(Runtime& rt, const Copy& copy, cudaMemcpyKind kind, Kinds* kinds) {
+  if (copy.width > copy.to_pitch || copy.width > copy.from_pitch) return cudaErrorInvalidPitchValue;
+  if (cudaError_t error = classify(rt, copy.to, copy.to_span(), &kinds->to)) return error;
+  if (cudaError_t error = classify(rt, copy.from, copy.from_span(), &kinds->from)) return error;
+  if (!kind_fits(kind, kinds->to == Memory::kDevice, kinds->from == Memory::kDevice)) {
+    return refuse(rt, cudaErrorInvalidMemcpyDirection, "a copy of another kind than it says");
+  }
+  if (copy.to < copy.from + copy.from_span() && copy.from < copy.to + copy.to_span()) {
+    return refuse(rt, cudaErrorInvalidValue, "a copy onto itself");
+  }
+  return cudaSuccess;
+}
+
+void move(const Copy& copy) {
+  for (size_t row = 0; row < copy.rows; ++row) {
+    std::memcpy(copy.to + row * copy.to_pitch, copy.from + row * copy.from_pitch, copy.width);
+  }
+}
+
+// Memory may have gone since the call: an operation looks again.
+bool still_there(Memory memory, const void* p, size_t bytes, const char* what, int device) {
+  Runtime& rt = runtime();
+  Lock lock(rt.mutex);
+  if (memory == Memory::kNone || inside(rt, p, bytes, true)) return true;
+  fault(rt, device, cudaErrorIllegalAddress,
+        std::string(what) + ": ran before its memory came, or after it had gone");
+  return false;
+}
+
+cudaError_t copy_async(Copy copy, cudaMemcpyKind kind, cudaStream_t handle) {
+  return call([&](Runtime& rt, Lock& lock) {
+    const auto stream = find_stream(rt, handle);
+    if (!stream) return cudaErrorInvalidResourceHandle;
+    if (!copy.width || !copy.rows) return cudaSuccess;
+    Kinds kinds;
+    if (cudaError_t error = check(rt, copy, kind, &kinds)) return error;
+    std::shared_ptr<std::string> staged;
+    if (kinds.to == Memory::kNone || kinds.from == Memory::kNone) {
+      if (stream->capture || copy.rows != 1) {
+        return refuse(rt, cudaErrorInvalidValue, "pageable memory in a capture or a 2-D copy");
+      }
+      if (kinds.from == Memory::kNone) {  // such a copy's source may be used again at once
+        staged = std::make_shared<std::string>(copy.from, copy.width);
+        copy.from = staged->data();
+      }
+    }
+    const int device = stream->device;
+    const auto step = [copy, kinds, staged, device] {
+      if (still_there(kinds.to, copy.to, copy.to_span(), "copy", device) &&
+          still_there(kinds.from, copy.from, copy.from_span(), "copy", device)) {
+        move(copy);
+      }
+      return Step::kDone;
+    };
+    if (cudaError_t error = submit(rt, lock, handle, {"copy", step, {}, {}})) return error;
+    if (kinds.to != Memory::kNone) return cudaSuccess;
+    wait(rt, lock, stream, [&] { return stream->ops.empty(); });
+    return rt.devices[device].sticky;
+  });
+}
+
+cudaError_t on_device(Runtime& rt, const void* p, int device) {
+  const auto at = find(rt, p);
+  const bool there =
+      at != rt.memory.end() && at->second.memory == Memory::kDevice && at->second.device == device;
+  return there ? cudaSuccess : refuse(rt, cudaErrorInvalidValue, "memory of another device");
+}
+
+cudaError_t check_set(Runtime& rt, void* p, size_t bytes) {
+  Memory memory;
+  if (cudaError_t error = classify(rt, p, bytes, &memory)) return error;
+  if (memory == Memory::kDevice) return cudaSuccess;
+  return refuse(rt, cudaErrorInvalidValue, "a memset of host memory");
+}
+
+Copy line(void* to, const void* from, size_t bytes) {
+  return {static_cast<char*>(to), bytes, static_cast<const char*>(from), bytes, bytes, 1};
+}
+
+}  // namespace
+
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream) {
+  return copy_async(line(to, from, bytes), kind, stream);
+}
+
+cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch,
+                              size_t width, size_t rows, cudaMemcpyKind kind, cudaStream_t stream) {
+  const Copy copy{
+      static_cast<char*>(to), to_pitch, static_cast<const char*>(from), from_pitch, width, rows};
+  return copy_async(copy, kind, stream);
+}
+
+cudaError_t cudaMemcpyPeerAsync(void* to, int to_device, const void* from, int from_device,
+                                size_t bytes, cudaStream_t stream) {
+  if (bytes) {
+    const cudaError_t error = call([&](Runtime& rt, Lock&) {
+      const cudaError_t wrong = on_device(rt, to, to_device);
+      return wrong ? wrong : on_device(rt, from, from_device);
+    });
+    if (error) return error;
+  }
+  return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
+}
+
+cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {
+  return call([&](Runtime& rt, Lock& lock) {
+    if (cudaError_t error = capture_allows(rt)) return error;
+    if (!bytes) return cudaSuccess;
+    const Copy copy = line(to, from, bytes);
+    Kinds kinds;
+    if (cudaError_t error = check(rt, copy, kind, &kinds)) return error;
+    run_now(rt, lock, [&] { move(copy); });
+    return rt.devices[current_device()].sticky;
+  });
+}
+
+cudaError_t cudaMemset(void* p, int value, size_t bytes) {
+  return call([&](Runtime& rt, Lock& lock) {
+    if (cudaError_t error = capture_allows(rt)) return error;
+    if (!bytes) return cudaSuccess;
+    if (cudaError_t error = check_set(rt, p, bytes)) return error;
+    run_now(rt, lock, [&] { std::memset(p, value, bytes); });
+    return rt.devices[current_device()].sticky;
+  });
+}
+
+cudaError_t cudaMemsetAsync(void* p, int value, size_t bytes, cudaStream_t handle) {
+  return call([&](Runtime& rt, Lock& lock) {
+    const auto stream = find_stream(rt, handle);
+    if (!stream) return cudaErrorInvalidResourceHandle;
+    if (!bytes) return cudaSuccess;
+    if (cudaError_t error = check_set(rt, p, bytes)) return error;
+    const int device = stream->device;
+    const auto step = [=] {
+      if (still_there(Memory::kDevice, p, bytes, "memset", device)) std::memset(p, value, bytes);
+      return Step::kDone;
+    };
+    return submit(rt, lock, handle, {"memset", step, {}, {}});
+  });
+}
