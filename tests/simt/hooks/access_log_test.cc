@@ -1,0 +1,123 @@
+#include "tests/simt/hooks/access_log.h"
+
+#include <doctest/doctest.h>
+
+#include <cmath>
+
+#include "kernels/cuda/ops.h"
+#include "tests/simt/device_buffer.h"
+#include "tests/simt/hooks/planted.h"
+#include "tests/simt/order.h"
+#include "tests/simt/w4_case.h"
+
+namespace headrace::simt {
+namespace {
+
+// Copies happen where they are asked for, so each counts at its own line.
+Accesses record_once(const std::function<cudaError_t(cudaStream_t)>& enqueue) {
+  Order order;
+  order.late_copies = false;
+  set_order(order);
+  const Stream stream;
+  return record([&] {
+    REQUIRE(enqueue(stream.get()) == cudaSuccess);
+    stream.wait();
+  });
+}
+
+std::string describe(const LineUse& use) {
+  return use.line + (use.shared ? " shared" : " global") + (use.write ? " write: " : " read: ") +
+         std::to_string(use.accesses) + " warp accesses, " + std::to_string(use.bytes) +
+         " bytes, " + std::to_string(use.units) + " units, at least " + std::to_string(use.least);
+}
+
+// As few sectors and passes as there can be; the bytes that cost() states.
+void check_ideal(const Accesses& accesses, const kernels::Cost& cost, const char* file) {
+  CHECK(!accesses.lines.empty());
+  for (const LineUse& use : accesses.lines) {
+    INFO(describe(use));
+    CHECK(use.line.starts_with(file));
+    CHECK(use.units == use.least);
+  }
+  const double moved = static_cast<double>(accesses.bytes_read + accesses.bytes_written);
+  CHECK(moved == doctest::Approx(static_cast<double>(cost.bytes())).epsilon(0.02));
+}
+
+const LineUse& find(const Accesses& accesses, bool shared, bool write) {
+  for (const LineUse& use : accesses.lines) {
+    if (use.shared == shared && use.write == write) return use;
+  }
+  FAIL("no such access");
+  return accesses.lines.front();
+}
+
+TEST_CASE("copy moves what it costs, in whole sectors") {
+  const DeviceBuffer<unsigned char> from(std::vector<unsigned char>(100000, 1));
+  const DeviceBuffer<unsigned char> to(std::vector<unsigned char>(100000, 0));
+  const cuda::CopyBytes op{to.get(), from.get(), 100000};
+  const Accesses accesses =
+      record_once([&](cudaStream_t stream) { return cuda::enqueue(op, stream); });
+  check_ideal(accesses, cuda::cost(op), "copy.cu:");
+  CHECK(accesses.bytes_read == 100000);
+  CHECK(accesses.bytes_written == 100000);
+}
+
+TEST_CASE("row norm moves what it costs, in whole sectors, without bank conflicts") {
+  for (const uint32_t columns : {576, 4096, 5120}) {
+    const DeviceBuffer<uint16_t> rows(random_bf16s(size_t{16} * columns, 1));
+    const DeviceBuffer<uint16_t> gain(random_bf16s(columns, 2));
+    const cuda::RowNorm op{rows.get(), rows.get(), gain.get(), 16, columns, 1e-5f};
+    check_ideal(record_once([&](cudaStream_t stream) { return cuda::enqueue(op, stream); }),
+                cuda::cost(op), "row_norm.cu:");
+  }
+}
+
+TEST_CASE("w4 gemv moves what it costs, in whole sectors, without bank conflicts") {
+  for (const uint32_t columns : {1024, 1536, 4096}) {
+    const W4Case values(48, columns, 3);
+    const W4OnDevice w(values);
+    const DeviceBuffer<uint16_t> x(values.x);
+    const DeviceBuffer<float> y(std::vector<float>(48, NAN));
+    const cuda::W4Gemv op{y.get(), w.matrix(), x.get()};
+    check_ideal(record_once([&](cudaStream_t stream) { return cuda::enqueue(op, stream); }),
+                cuda::cost(op), "w4_gemv.cu:");
+  }
+}
+
+TEST_CASE("planted: a tile without padding is read 32 times over one bank") {
+  const DeviceBuffer<float> from(std::vector<float>(1024, 1.0f));
+  const DeviceBuffer<float> to(std::vector<float>(1024, 0.0f));
+  for (const bool padded : {true, false}) {
+    CAPTURE(padded);
+    const Accesses accesses = record_once([&](cudaStream_t stream) {
+      return cuda::enqueue_transpose(to.get(), from.get(), padded, stream);
+    });
+    const LineUse& read = find(accesses, true, false);
+    CHECK(read.accesses == 32);
+    CHECK(read.units == (padded ? 32 : 32 * 32));
+    CHECK(read.least == 32);
+    CHECK(find(accesses, true, true).units == 32);
+    CHECK(accesses.bytes_read == 4096);
+    CHECK(accesses.bytes_written == 4096);
+  }
+}
+
+TEST_CASE("planted: a strided load moves a sector for every lane") {
+  const DeviceBuffer<float> from(std::vector<float>(32 * 8, 1.0f));
+  const DeviceBuffer<float> to(std::vector<float>(32, 0.0f));
+  for (const unsigned stride : {1, 2, 8}) {
+    CAPTURE(stride);
+    const Accesses accesses = record_once([&](cudaStream_t stream) {
+      return cuda::enqueue_strided(to.get(), from.get(), stride, stream);
+    });
+    const LineUse& read = find(accesses, false, false);
+    CHECK(read.accesses == 1);
+    CHECK(read.bytes == 128);
+    CHECK(read.units == 4 * stride);
+    CHECK(read.least == 4);
+    CHECK(find(accesses, false, true).units == 4);
+  }
+}
+
+}  // namespace
+}  // namespace headrace::simt
