@@ -149,9 +149,9 @@ Result<Endpoint> Gateway::Door::open() {
                        }
                        const std::string why(e.getDescription().cStr());
                        const bool taken = why.find("in use") != std::string::npos;
-                       outcome->set_value(error(Errc::kUnavailable,
-                                                taken ? where + " is in use by another program"
-                                                      : "cannot listen on " + where + ": " + why));
+                       outcome->set_value(
+                           error(Errc::kUnavailable, "cannot listen on " + where + ": " +
+                                                         (taken ? "address already in use" : why)));
                      });
   });
   return future.get();
