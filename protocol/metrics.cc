@@ -16,6 +16,7 @@
 #include <sstream>
 
 #include "protocol/check.h"
+#include "protocol/error.h"
 
 namespace headrace {
 namespace {
@@ -135,6 +136,42 @@ HistogramMetric Metrics::histogram(const MetricSpec& spec, const MetricLabels& l
   handle.target_ = &body_->family<prometheus::Histogram>(prometheus::BuildHistogram(), spec)
                         .Add(clean(labels), bounds);
   return handle;
+}
+
+LabelValues error_values() {
+  LabelValues values;
+  for (auto code = static_cast<uint16_t>(Errc::kInvalid);
+       code <= static_cast<uint16_t>(Errc::kUnknown); ++code) {
+    values.push_back(name(static_cast<Errc>(code)));
+  }
+  return values;
+}
+
+template <class Handle>
+MetricSet<Handle> Metrics::set(Handle (Metrics::*make)(const MetricSpec&, const MetricLabels&),
+                               const MetricSpec& spec, const char* key, const LabelValues& values,
+                               const MetricLabels& more) {
+  MetricSet<Handle> out;
+  for (const std::string_view value : values) {
+    MetricLabels labels = more;
+    labels.emplace_back(key, value);
+    out.handles_.emplace_back(value, (this->*make)(spec, labels));
+  }
+  return out;
+}
+
+MetricSet<CounterMetric> Metrics::counters(const MetricSpec& spec, const char* key,
+                                           const LabelValues& values, const MetricLabels& more) {
+  return set(&Metrics::counter, spec, key, values, more);
+}
+MetricSet<GaugeMetric> Metrics::gauges(const MetricSpec& spec, const char* key,
+                                       const LabelValues& values, const MetricLabels& more) {
+  return set(&Metrics::gauge, spec, key, values, more);
+}
+MetricSet<HistogramMetric> Metrics::histograms(const MetricSpec& spec, const char* key,
+                                               const LabelValues& values,
+                                               const MetricLabels& more) {
+  return set(&Metrics::histogram, spec, key, values, more);
 }
 
 void Metrics::before_text(std::function<void()> refresh) {

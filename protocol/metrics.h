@@ -59,6 +59,29 @@ class HistogramMetric {
   void* target_ = nullptr;
 };
 
+// Series of one metric that differ in one label, whose values are a fixed set.
+template <class Handle>
+class MetricSet {
+ public:
+  // That of `value`. What is not in the set is told to "other" if that is, else dropped.
+  const Handle& operator[](std::string_view value) const {
+    static const Handle nobody;
+    const Handle* other = &nobody;
+    for (const auto& [known, handle] : handles_) {
+      if (known == value) return handle;
+      if (known == "other") other = &handle;
+    }
+    return *other;
+  }
+
+ private:
+  friend class Metrics;
+  std::vector<std::pair<std::string_view, Handle>> handles_;
+};
+// Values of a label; they live as long as the program.
+using LabelValues = std::vector<std::string_view>;
+LabelValues error_values();  // the names of all errors
+
 // A registry. All is thread-safe; making a metric locks, telling it a value does not (histograms
 // hold a lock of their own for some instructions).
 class Metrics {
@@ -74,6 +97,14 @@ class Metrics {
   GaugeMetric gauge(const MetricSpec& spec, const MetricLabels& labels = {});
   HistogramMetric histogram(const MetricSpec& spec, const MetricLabels& labels = {});
 
+  // The same for each of the values that label `key` has.
+  MetricSet<CounterMetric> counters(const MetricSpec& spec, const char* key,
+                                    const LabelValues& values, const MetricLabels& more = {});
+  MetricSet<GaugeMetric> gauges(const MetricSpec& spec, const char* key, const LabelValues& values,
+                                const MetricLabels& more = {});
+  MetricSet<HistogramMetric> histograms(const MetricSpec& spec, const char* key,
+                                        const LabelValues& values, const MetricLabels& more = {});
+
   // Called at the beginning of each text(), on its thread: for what is read only when asked for.
   void before_text(std::function<void()> refresh);
 
@@ -82,6 +113,10 @@ class Metrics {
 
  private:
   struct Body;
+  template <class Handle>
+  MetricSet<Handle> set(Handle (Metrics::*make)(const MetricSpec&, const MetricLabels&),
+                        const MetricSpec& spec, const char* key, const LabelValues& values,
+                        const MetricLabels& more);
   std::unique_ptr<Body> body_;
 };
 

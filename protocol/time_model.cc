@@ -141,7 +141,7 @@ Wall nearest_wall(const Strain& strain) {
 const char* name(Wall wall) {
   switch (wall) {
     case Wall::kUnknown:
-      return "unknown";
+      break;
     case Wall::kDram:
       return "dram";
     case Wall::kCache:
@@ -157,7 +157,7 @@ const char* name(Wall wall) {
     case Wall::kGaps:
       return "gaps";
   }
-  return "unknown";
+  return "none";
 }
 
 double bandwidth_saturation(const MachineLimits& limits, uint64_t bytes, uint64_t working_set,

@@ -159,6 +159,12 @@ void HandoffReceiver::on_hello(const ChannelPtr& channel, const handoff::Hello& 
   host_.began(hello.transfer);
 }
 
+bool HandoffReceiver::arriving() const {
+  return std::any_of(channels_.begin(), channels_.end(), [](const ChannelPtr& c) {
+    return c->transfer && (c->block != c->chunk_first || c->offset != 0);
+  });
+}
+
 Status HandoffReceiver::check_hello(const handoff::Hello& hello) const {
   const auto it = expected_.find(hello.transfer);
   if (it == expected_.end()) return error(Errc::kStale, "no such transfer is expected");

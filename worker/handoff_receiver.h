@@ -69,6 +69,9 @@ class HandoffReceiver {
   // Deadlines and signs of life; the owner calls it each 100 ms.
   void sweep();
 
+  // A chunk has begun to come and not ended: the link is at work. Between chunks the sender still
+  // computes, since it sends a chunk when all of it is there.
+  bool arriving() const;
   uint64_t refused() const { return refused_; }    // connections turned away before admission
   uint64_t rejected() const { return rejected_; }  // hand-offs that failed a check
   uint64_t bytes_received() const { return bytes_received_; }

@@ -39,8 +39,9 @@ struct WorkerGauges {
   uint64_t slack_tokens = 0;  // places for tokens in partly filled blocks of running sequences
   uint32_t running = 0;
   uint32_t waiting = 0;
-  uint32_t transfers = 0;  // hand-offs under way, both sides
-  bool kv_short = false;   // someone waits because blocks are missing
+  uint32_t transfers = 0;    // hand-offs under way, both sides
+  bool kv_arriving = false;  // the link brings a chunk of KV: begun, not ended
+  bool kv_short = false;     // someone waits because blocks are missing
   bool draining = false;
   Saturation prefill, decode;
   // Limits as they stand, see SaturationMeter; 0: not measured.

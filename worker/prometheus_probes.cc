@@ -76,7 +76,7 @@ constexpr MetricSpec kSpecs[] = {
      "Operations over time over the peak, over the last seconds with steps of this phase"},
     {"headrace_wall", kGauge, "flag",
      "1 for the wall that is nearest in this phase (dram, cache, compute, link, kv_capacity, "
-     "queue, gaps)"},
+     "queue, gaps; none: nothing ran in the last seconds, or nothing is near)"},
     {"headrace_working_set_bytes", kGauge, "bytes", "Weights and KV that the last step went over"},
     {"headrace_read_limit_bytes_per_second", kGauge, "bytes per second",
      "Measured read bandwidth of this machine at the working set"},
@@ -120,14 +120,8 @@ constexpr MetricSpec kSpecs[] = {
 static_assert(std::size(kSpecs) == kCount);
 
 constexpr const char* kTransport = "tcp";
-constexpr const char* kStates[] = {"free", "active", "cached", "incoming", "pinned", "quarantined"};
 constexpr Wall kWalls[] = {Wall::kDram,       Wall::kCache, Wall::kCompute, Wall::kLink,
-                           Wall::kKvCapacity, Wall::kQueue, Wall::kGaps};
-constexpr Errc kReasons[] = {
-    Errc::kInvalid,         Errc::kNotFound, Errc::kOverloaded,   Errc::kUnavailable,
-    Errc::kCancelled,       Errc::kDeadline, Errc::kDisconnected, Errc::kStale,
-    Errc::kContextExceeded, Errc::kNumeric,  Errc::kInternal,     Errc::kUnknown,
-};
+                           Wall::kKvCapacity, Wall::kQueue, Wall::kGaps,    Wall::kUnknown};
 
 // What an operator does about a hand-off that failed.
 std::string_view failure(Errc why) {
@@ -148,25 +142,9 @@ std::string_view failure(Errc why) {
       return "internal";
   }
 }
-constexpr std::string_view kFailures[] = {"peer_lost",    "timeout", "no_space",
-                                          "incompatible", "aborted", "internal"};
-
 template <class... Ops>
 std::array<const char*, sizeof...(Ops)> op_names() {
   return {kernels::name(Ops{})...};
-}
-
-std::map<Errc, CounterMetric> by_reason(Metrics& metrics, const MetricSpec& spec) {
-  std::map<Errc, CounterMetric> out;
-  for (const Errc why : kReasons) {
-    out[why] = metrics.counter(spec, {{"reason", std::string(name(why))}});
-  }
-  return out;
-}
-
-void count(const std::map<Errc, CounterMetric>& counters, Errc why) {
-  const auto found = counters.find(why);
-  (found == counters.end() ? counters.at(Errc::kUnknown) : found->second).add();
 }
 
 }  // namespace
@@ -219,10 +197,10 @@ PrometheusProbes::Phase PrometheusProbes::phase(const char* name) {
   Phase p;
   p.bandwidth = metrics_.gauge(kSpecs[kBandwidth], labels);
   p.compute = metrics_.gauge(kSpecs[kCompute], labels);
-  for (const Wall wall : kWalls) {
-    p.walls[wall] =
-        metrics_.gauge(kSpecs[kWall], {{"phase", name}, {"wall", headrace::name(wall)}});
-  }
+  LabelValues walls;
+  for (const Wall wall : kWalls) walls.emplace_back(headrace::name(wall));
+  p.walls = metrics_.gauges(kSpecs[kWall], "wall", walls, labels);
+  p.set({});
   return p;
 }
 
@@ -242,9 +220,8 @@ void PrometheusProbes::add_sequences() {
   running_ = metrics_.gauge(kSpecs[kRunning]);
   waiting_ = metrics_.gauge(kSpecs[kWaiting]);
   draining_ = metrics_.gauge(kSpecs[kDraining]);
-  for (size_t i = 0; i < blocks_.size(); ++i) {
-    blocks_[i] = metrics_.gauge(kSpecs[kBlocks], {{"state", kStates[i]}});
-  }
+  blocks_ = metrics_.gauges(kSpecs[kBlocks], "state",
+                            {"free", "active", "cached", "incoming", "pinned", "quarantined"});
   kv_usage_ = metrics_.gauge(kSpecs[kUsage]);
   slack_tokens_ = metrics_.gauge(kSpecs[kSlack]);
   kv_short_ = metrics_.gauge(kSpecs[kShort]);
@@ -255,20 +232,14 @@ void PrometheusProbes::add_sequences() {
 
 PrometheusProbes::Side PrometheusProbes::side(const char* name) {
   const MetricLabels labels{{"transport", kTransport}, {"side", name}};
-  const auto with = [&](const char* key, std::string_view value) {
-    MetricLabels more = labels;
-    more.emplace_back(key, value);
-    return more;
-  };
   Side s;
   s.bytes = metrics_.counter(kSpecs[kHandoffBytes], labels);
   s.ended = metrics_.counter(kSpecs[kHandoffs], labels);
-  s.wait = metrics_.histogram(kSpecs[kHandoffSeconds], with("phase", "wait"));
-  s.wire = metrics_.histogram(kSpecs[kHandoffSeconds], with("phase", "wire"));
-  s.total = metrics_.histogram(kSpecs[kHandoffSeconds], with("phase", "total"));
-  for (const std::string_view why : kFailures) {
-    s.failures[why] = metrics_.counter(kSpecs[kHandoffFailures], with("reason", why));
-  }
+  s.seconds =
+      metrics_.histograms(kSpecs[kHandoffSeconds], "phase", {"wait", "wire", "total"}, labels);
+  s.failures = metrics_.counters(
+      kSpecs[kHandoffFailures], "reason",
+      {"peer_lost", "timeout", "no_space", "incompatible", "aborted", "internal"}, labels);
   return s;
 }
 
@@ -279,8 +250,8 @@ void PrometheusProbes::add_handoffs() {
 }
 
 void PrometheusProbes::add_outcomes() {
-  failed_ = by_reason(metrics_, kSpecs[kFailed]);
-  refused_ = by_reason(metrics_, kSpecs[kRefused]);
+  failed_ = metrics_.counters(kSpecs[kFailed], "reason", error_values());
+  refused_ = metrics_.counters(kSpecs[kRefused], "reason", error_values());
   loaded_ = metrics_.gauge(kSpecs[kLoaded]);
   load_seconds_ = metrics_.gauge(kSpecs[kLoadSeconds]);
   model_bytes_ = metrics_.gauge(kSpecs[kModelBytes]);
@@ -324,17 +295,17 @@ void PrometheusProbes::step(const StepReport& report) {
 void PrometheusProbes::handoff(const HandoffReport& report) {
   const Side& to = report.sent ? sent_ : received_;
   to.bytes.add(static_cast<double>(report.bytes));
-  if (!report.status.ok()) return to.failures.at(failure(report.status.code)).add();
+  if (!report.status.ok()) return to.failures[failure(report.status.code)].add();
   to.ended.add();
-  to.wait.observe(report.wait);
-  to.wire.observe(report.wire);
-  to.total.observe(report.total);
+  to.seconds["wait"].observe(report.wait);
+  to.seconds["wire"].observe(report.wire);
+  to.seconds["total"].observe(report.total);
 }
 
 void PrometheusProbes::Phase::set(const Saturation& s) const {
   bandwidth.set(s.bandwidth);
   compute.set(s.compute);
-  for (const auto& [wall, gauge] : walls) gauge.set(wall == s.wall ? 1 : 0);
+  for (const Wall wall : kWalls) walls[name(wall)].set(wall == s.wall ? 1 : 0);
 }
 
 void PrometheusProbes::gauges(const WorkerGauges& g) {
@@ -349,8 +320,12 @@ void PrometheusProbes::gauges(const WorkerGauges& g) {
   waiting_.set(g.waiting);
   draining_.set(g.draining ? 1 : 0);
   const BlockCounts& b = g.blocks;
-  const uint32_t states[] = {b.free, b.active, b.cached, b.incoming, b.pinned, b.quarantined};
-  for (size_t i = 0; i < blocks_.size(); ++i) blocks_[i].set(states[i]);
+  blocks_["free"].set(b.free);
+  blocks_["active"].set(b.active);
+  blocks_["cached"].set(b.cached);
+  blocks_["incoming"].set(b.incoming);
+  blocks_["pinned"].set(b.pinned);
+  blocks_["quarantined"].set(b.quarantined);
   const double used = static_cast<double>(b.active) + b.incoming + b.pinned + b.quarantined;
   kv_usage_.set(b.total > 0 ? used / b.total : 0);
   slack_tokens_.set(static_cast<double>(g.slack_tokens));
@@ -363,7 +338,7 @@ void PrometheusProbes::prefix(uint32_t asked, uint32_t hit) {
   prefix_hit_.add(hit);
 }
 void PrometheusProbes::preempted() { preempted_.add(); }
-void PrometheusProbes::failed(Errc why) { count(failed_, why); }
-void PrometheusProbes::refused(Errc why) { count(refused_, why); }
+void PrometheusProbes::failed(Errc why) { failed_[name(why)].add(); }
+void PrometheusProbes::refused(Errc why) { refused_[name(why)].add(); }
 
 }  // namespace headrace::worker

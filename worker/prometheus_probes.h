@@ -43,13 +43,13 @@ class PrometheusProbes final : public Probes {
   };
   struct Phase {
     GaugeMetric bandwidth, compute;
-    std::map<Wall, GaugeMetric> walls;
+    MetricSet<GaugeMetric> walls;
     void set(const Saturation& s) const;
   };
   struct Side {
     CounterMetric bytes, ended;
-    HistogramMetric wait, wire, total;
-    std::map<std::string_view, CounterMetric> failures;
+    MetricSet<HistogramMetric> seconds;
+    MetricSet<CounterMetric> failures;
   };
 
   void add_steps();
@@ -71,13 +71,13 @@ class PrometheusProbes final : public Probes {
   CounterMetric limits_raised_;
 
   GaugeMetric running_, waiting_, draining_;
-  std::array<GaugeMetric, 6> blocks_;
+  MetricSet<GaugeMetric> blocks_;
   GaugeMetric kv_usage_, slack_tokens_, kv_short_;
   CounterMetric prefix_asked_, prefix_hit_, preempted_;
 
   Side sent_, received_;
   GaugeMetric inflight_;
-  std::map<Errc, CounterMetric> failed_, refused_;
+  MetricSet<CounterMetric> failed_, refused_;
   GaugeMetric loaded_, load_seconds_, model_bytes_;
 };
 

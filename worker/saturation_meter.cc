@@ -73,13 +73,14 @@ void SaturationMeter::add(Phase& phase, const Slice& slice) {
 void SaturationMeter::sweep(const WorkerGauges& gauges, double elapsed) {
   watch(prefill_, gauges, elapsed);
   watch(decode_, gauges, elapsed);
-  // Only a prefill worker knows that it waits for the link: to one that receives, a peer that still
-  // computes looks the same.
-  if (role_ == Role::kPrefill && gauges.transfers > 0 && gauges.running == 0 && !stepped_ &&
-      elapsed > 0) {
+  // One that sends waits for the link whenever it has nothing to compute; one that receives only
+  // inside a chunk, since between two of them its peer computes.
+  const bool sends = role_ == Role::kPrefill;
+  const bool under_way = sends ? gauges.transfers > 0 : gauges.kv_arriving;
+  if (under_way && gauges.running == 0 && !stepped_ && elapsed > 0) {
     Slice slice;
     slice.link = elapsed;
-    add(prefill_, slice);
+    add(sends ? prefill_ : decode_, slice);
   }
   stepped_ = false;
   judge(prefill_);

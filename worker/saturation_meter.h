@@ -17,6 +17,11 @@ namespace headrace::worker {
 // and of the gaps between them while there was work. A mixed step counts in full for both phases:
 // "in the steps that did this, how much of the machine was used".
 //
+// The link is a wall as the other things are: by the share of the phase's time that it took, which
+// is time with nothing to compute while it moved KV. To decoding that counts on the worker that
+// receives: a decoder starves for KV at the wall "link", or, if its peers are late with computing,
+// at none. With other answers to go on with it does not starve.
+//
 // A measured limit that is passed was no limit (a shared machine was busy when it was measured):
 // once kRaiseAfter of steps lie above it, it is raised to what was seen, and counted. Shorter
 // excesses are shown as 1, so no saturation ever passes 1.
@@ -25,14 +30,16 @@ class SaturationMeter {
   static constexpr double kWindow = 3.0;      // seconds of steps remembered, per phase
   static constexpr double kSlice = 0.1;       // they are kept in slices of at least this
   static constexpr double kRaiseAfter = 0.5;  // seconds
-  static constexpr double kIdleAfter = 10.0;  // without steps nothing is saturated any more
+  // Without steps nothing is saturated any more. Not less: so each scrape of the usual 5 s sees
+  // what ran since the one before.
+  static constexpr double kIdleAfter = 5.0;
 
   SaturationMeter(TimeModel model, Role role);
 
   // One step that ended. Its accounts are read now, not kept.
   void step(const StepReport& report);
   // Each sweep, before the gauges are told: who waited for what in the `elapsed` seconds since the
-  // sweep before. Reads running, waiting, transfers and kv_short.
+  // sweep before. Reads running, waiting, transfers, kv_arriving and kv_short.
   void sweep(const WorkerGauges& gauges, double elapsed);
 
   Saturation prefill() const { return prefill_.seen; }
@@ -54,7 +61,7 @@ class SaturationMeter {
     double read_floor = 0;     // seconds that moving the bytes takes at the limit
     double compute_floor = 0;  // seconds that the operations take at the peak
     double set_seconds = 0;    // working set x seconds
-    double link = 0;           // nothing to compute, KV under way to a peer
+    double link = 0;           // nothing to compute, KV under way to or from a peer
     double watched = 0;        // seconds of sweeps with sequences
     double kv_short = 0;       // of them
     double queued = 0;         // of them

@@ -61,6 +61,7 @@ WorkerGauges Worker::gauges() const {
     ++g.running;
     g.slack_tokens += s.blocks.size() * uint64_t{engine_.card().block_tokens} - s.computed;
   }
+  g.kv_arriving = receiver_ && receiver_->arriving();
   g.kv_short = kv_short_ || grant_short_;
   g.draining = draining();
   return g;

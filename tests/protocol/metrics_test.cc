@@ -4,8 +4,11 @@
 
 #include <array>
 #include <limits>
+#include <set>
 #include <string>
 #include <thread>
+
+#include "protocol/error.h"
 
 namespace headrace {
 namespace {
@@ -17,6 +20,32 @@ constexpr MetricSpec kTook{"t_seconds", MetricType::kHistogram, "seconds", "Take
 
 bool has(const std::string& text, const std::string& line) {
   return ("\n" + text).find("\n" + line + "\n") != std::string::npos;
+}
+
+TEST_CASE("a set has all its series at once; what is not in it goes to other, or nowhere") {
+  Metrics metrics;
+  const auto open = metrics.counters(kCount, "kind", {"a", "other", "b"}, {{"side", "x"}});
+  open["a"].add(2);
+  open["b"].add(3);
+  open["c"].add(4);
+  const auto closed = metrics.gauges(kLevel, "kind", {"a", "b"});
+  closed["b"].set(5);
+  closed["c"].set(6);
+  MetricSet<CounterMetric>()["a"].add();
+  const std::string text = metrics.text();
+  CHECK(has(text, "t_total{kind=\"a\",side=\"x\"} 2"));
+  CHECK(has(text, "t_total{kind=\"b\",side=\"x\"} 3"));
+  CHECK(has(text, "t_total{kind=\"other\",side=\"x\"} 4"));
+  CHECK(has(text, "t_level{kind=\"a\"} 0"));
+  CHECK(has(text, "t_level{kind=\"b\"} 5"));
+  CHECK(text.find("\"c\"") == text.npos);
+}
+
+TEST_CASE("errors as values of a label") {
+  const LabelValues values = error_values();
+  CHECK(values.front() == name(Errc::kInvalid));
+  CHECK(values.back() == name(Errc::kUnknown));
+  CHECK(std::set(values.begin(), values.end()).size() == values.size());
 }
 
 TEST_CASE("counters, gauges and histograms appear as text") {

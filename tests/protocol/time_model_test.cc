@@ -119,7 +119,7 @@ TEST_CASE("saturation is what moved over what could have") {
 TEST_CASE("walls by name") {
   std::set<std::string> names;
   for (int i = 0; i <= static_cast<int>(Wall::kGaps); ++i) names.insert(name(static_cast<Wall>(i)));
-  CHECK(names == std::set<std::string>{"unknown", "dram", "cache", "compute", "link", "kv_capacity",
+  CHECK(names == std::set<std::string>{"none", "dram", "cache", "compute", "link", "kv_capacity",
                                        "queue", "gaps"});
 }
 

@@ -241,6 +241,24 @@ TEST_CASE("silence before hello, junk, and too many connections are turned away"
   CHECK(!a.closed);
 }
 
+TEST_CASE("KV arrives inside chunks, not between them") {
+  HandoffRig rig;
+  const ReceiveGrant g = rig.grant(40);
+  rig.receiver->expect(g);
+  RawSender sender(rig);
+  sender.hello(g);
+  CHECK_FALSE(rig.receiver->arriving());
+  const std::vector<bool> after{true, true, true, true, false, true, true, false, false};
+  const auto frames = right(rig, g);
+  REQUIRE(frames.size() == after.size());
+  for (size_t i = 0; i < frames.size(); ++i) {
+    CAPTURE(i);
+    sender.send(frames[i]);
+    CHECK(rig.receiver->arriving() == after[i]);
+  }
+  CHECK(rig.ended.at(g.transfer).ok());
+}
+
 TEST_CASE("what was forgotten is not written") {
   HandoffRig rig;
   const ReceiveGrant g = rig.grant(40);

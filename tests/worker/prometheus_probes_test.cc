@@ -80,6 +80,7 @@ TEST_CASE("gauges follow what they are told, and go back") {
   g.read_limit = 5e9;
   g.int8_peak = 1e12;
   g.limits_raised = 2;
+  CHECK(value(metrics, "headrace_wall{phase=\"decode\",wall=\"none\"}") == 1);
   probes.gauges(g);
   CHECK(value(metrics, "headrace_kv_blocks{state=\"free\"}") == 4);
   CHECK(value(metrics, "headrace_kv_blocks{state=\"active\"}") == 8);
@@ -98,7 +99,9 @@ TEST_CASE("gauges follow what they are told, and go back") {
   CHECK(value(metrics, "headrace_compute_saturation_ratio{phase=\"decode\"}") == 0.25);
   CHECK(value(metrics, "headrace_wall{phase=\"decode\",wall=\"dram\"}") == 1);
   CHECK(value(metrics, "headrace_wall{phase=\"decode\",wall=\"cache\"}") == 0);
+  CHECK(value(metrics, "headrace_wall{phase=\"decode\",wall=\"none\"}") == 0);
   CHECK(value(metrics, "headrace_wall{phase=\"prefill\",wall=\"dram\"}") == 0);
+  CHECK(value(metrics, "headrace_wall{phase=\"prefill\",wall=\"none\"}") == 1);
   CHECK(value(metrics, "headrace_read_limit_bytes_per_second") == 5e9);
   CHECK(value(metrics, "headrace_peak_flops_per_second{dtype=\"int8\"}") == 1e12);
   CHECK(value(metrics, "headrace_limit_raised_total") == 2);
@@ -106,6 +109,7 @@ TEST_CASE("gauges follow what they are told, and go back") {
   CHECK(value(metrics, "headrace_sequences_running") == 0);
   CHECK(value(metrics, "headrace_kv_blocks{state=\"active\"}") == 0);
   CHECK(value(metrics, "headrace_wall{phase=\"decode\",wall=\"dram\"}") == 0);
+  CHECK(value(metrics, "headrace_wall{phase=\"decode\",wall=\"none\"}") == 1);
   CHECK(value(metrics, "headrace_limit_raised_total") == 2);
 }
 

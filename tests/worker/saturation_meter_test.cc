@@ -121,19 +121,48 @@ TEST_CASE("peaks of arithmetic are raised alike") {
   CHECK(meter.limits_raised() == 1);
 }
 
-TEST_CASE("a prefill worker that waits for the link says so, one that receives does not") {
-  for (const Role role : {Role::kPrefill, Role::kDecode}) {
-    SaturationMeter meter(hand_model(), role);
-    const StepKind kind = role == Role::kPrefill ? StepKind::kPrefill : StepKind::kDecode;
-    for (int transfer = 0; transfer < 5; ++transfer) {
-      Steps{meter, kind, 40}.run(1, 0.1, 0);
-      for (int i = 0; i < 10; ++i) meter.sweep(gauges(0, 0, 1), 0.1);
+// Five hand-offs, each with a step of 0.1 s and ten sweeps in which it is under way and nothing
+// runs; in the first `arriving` of those a chunk is on its way in.
+SaturationMeter after_handoffs(Role role, int arriving, uint32_t running = 0) {
+  SaturationMeter meter(hand_model(), role);
+  const StepKind kind = role == Role::kPrefill ? StepKind::kPrefill : StepKind::kDecode;
+  for (int transfer = 0; transfer < 5; ++transfer) {
+    Steps{meter, kind, 40}.run(1, 0.1, 0);
+    meter.sweep(gauges(0, 0, 1), 0.1);
+    for (int i = 0; i < 10; ++i) {
+      WorkerGauges seen = gauges(running, 0, 1);
+      seen.kv_arriving = i < arriving;
+      meter.sweep(seen, 0.1);
     }
-    const bool sends = role == Role::kPrefill;
-    CHECK(meter.prefill().wall == (sends ? Wall::kLink : Wall::kUnknown));
-    CHECK(meter.decode().wall == (sends ? Wall::kUnknown : Wall::kCompute));
-    if (sends) CHECK(meter.prefill().compute == doctest::Approx(0.8));  // of its steps
   }
+  return meter;
+}
+
+TEST_CASE("a prefill worker that waits for the link says so") {
+  const SaturationMeter meter = after_handoffs(Role::kPrefill, 0);
+  CHECK(meter.prefill().wall == Wall::kLink);
+  CHECK(meter.decode() == Saturation{});
+  CHECK(meter.prefill().compute == doctest::Approx(0.8));  // of its steps
+}
+
+TEST_CASE("a decode worker starves at the link only while chunks come and nothing runs") {
+  CHECK(after_handoffs(Role::kDecode, 10).decode().wall == Wall::kLink);
+  CHECK(after_handoffs(Role::kDecode, 10).decode().compute == doctest::Approx(0.8));
+  CHECK(after_handoffs(Role::kDecode, 10).prefill() == Saturation{});
+  // Its peer still computes.
+  CHECK(after_handoffs(Role::kDecode, 0).decode().wall == Wall::kCompute);
+  // Another answer goes on meanwhile.
+  CHECK(after_handoffs(Role::kDecode, 10, 1).decode().wall == Wall::kCompute);
+}
+
+TEST_CASE("a decode worker that only receives is at the link, not idle") {
+  SaturationMeter meter(hand_model(), Role::kDecode);
+  WorkerGauges seen = gauges(0, 0, 1);
+  seen.kv_arriving = true;
+  for (int i = 0; i < 200; ++i) meter.sweep(seen, 0.1);
+  CHECK(meter.decode().wall == Wall::kLink);
+  for (int i = 0; i < 60; ++i) meter.sweep(gauges(0), 0.1);
+  CHECK(meter.decode() == Saturation{});
 }
 
 TEST_CASE("missing blocks, a full batch and idle time between steps have names") {
@@ -157,8 +186,29 @@ TEST_CASE("an idle worker is not saturated, one in a long step still is") {
   for (int i = 0; i < 200; ++i)
     meter.sweep(gauges(1), 0.1);  // its sequence runs, nothing has ended
   CHECK(meter.decode().wall == Wall::kDram);
-  for (int i = 0; i < 50; ++i) meter.sweep(gauges(0), 0.1);
+  meter.sweep(gauges(0), 0.1);
   CHECK(meter.decode() == Saturation{});
+}
+
+TEST_CASE("when the last step is longer ago than a scrape's usual interval, nothing is claimed") {
+  SaturationMeter meter(hand_model(), Role::kBoth);
+  Steps{meter, StepKind::kMixed}.run(20, 0.05, 0);
+  for (int i = 0; i < 45; ++i) meter.sweep(gauges(0), 0.1);
+  CHECK(meter.decode().wall == Wall::kDram);
+  for (int i = 0; i < 10; ++i) meter.sweep(gauges(0), 0.1);
+  CHECK(meter.decode() == Saturation{});
+  CHECK(meter.prefill() == Saturation{});
+}
+
+TEST_CASE("a phase that did not run is idle although the other one goes on") {
+  SaturationMeter meter(hand_model(), Role::kBoth);
+  Steps{meter, StepKind::kPrefill}.run(20, 0.05, 0);
+  for (int i = 0; i < 55; ++i) {
+    Steps{meter, StepKind::kDecode}.run(1, 0.1, 0);
+    meter.sweep(gauges(1), 0.1);
+  }
+  CHECK(meter.prefill() == Saturation{});
+  CHECK(meter.decode().wall == Wall::kDram);
 }
 
 TEST_CASE("without measured limits nothing is claimed") {
