@@ -7,6 +7,17 @@
 #include "protocol/planted.h"
 
 namespace headrace::coordinator {
+namespace {
+
+// For Probes::worker_lost.
+std::string_view how_lost(const Status& why, bool died, bool leaving) {
+  if (leaving) return "drained";
+  if (why.code == Errc::kInvalid) return "rule";
+  return why.code == Errc::kDisconnected && !died ? "silent" : "disconnected";
+}
+
+}  // namespace
+
 std::string Dispatcher::title(WorkerId id) const {
   const WorkerRecord* worker = registry_.find(id);
   return "worker " +
@@ -74,9 +85,10 @@ void Dispatcher::lose(WorkerId id, const Status& why, bool died) {
   const WorkerRecord* worker = registry_.find(id);
   if (!worker) return;
   ++totals_.workers_lost;
-  probes().worker_lost();
+  const bool leaving = worker->draining();
+  probes().worker_lost(id, how_lost(why, died, leaving));
   const std::string what = title(id) + " was lost: " + why.message;
-  const bool leaving = worker->draining(), decoded = worker->hello.role != Role::kPrefill;
+  const bool decoded = worker->hello.role != Role::kPrefill;
   const Instant now = strand_->now();
   registry_.remove(id);
   prefix_.forget(id);

@@ -22,7 +22,9 @@ class Probes {
   // The connection of an unfinished request is gone; its phase: queue, prefill, decode.
   virtual void client_gone(std::string_view /*phase*/) {}
   virtual void attempt_failed(Errc /*why*/) {}
-  virtual void worker_lost() {}
+  // It is in no later status. `how`: "drained" (as asked), "disconnected" (it died, or its link
+  // broke), "silent", "rule" (it broke one).
+  virtual void worker_lost(WorkerId, std::string_view /*how*/) {}
   // A route: what decided it ("prefix", "time", "only_choice") and the prompt tokens expected hit.
   virtual void routed(std::string_view /*reason*/, uint32_t /*cached*/) {}
   virtual void status(const ClusterStatus&) {}  // each sweep (100 ms)

@@ -1,6 +1,7 @@
 #include "coordinator/prometheus_probes.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace headrace::coordinator {
 namespace {
@@ -83,7 +84,9 @@ constexpr MetricSpec kSpecs[] = {
     {"headrace_request_generation_tokens", kHistogram, "tokens", "Generated tokens of a request",
      kTokenBuckets},
     {"headrace_workers", kGauge, "workers", "Workers that have joined, by role and state"},
-    {"headrace_workers_lost_total", kCounter, "workers", "Workers that died or fell silent"},
+    {"headrace_workers_lost_total", kCounter, "workers",
+     "Workers that left, by reason: disconnected (died, or its link broke), silent, rule (broke "
+     "one), drained (as it was asked to)"},
     {"headrace_attempts_total", kCounter, "attempts", "Attempts at requests, one a dispatch"},
     {"headrace_request_attempts_failed_total", kCounter, "attempts",
      "Attempts that failed, by reason; the request goes on elsewhere if it can"},
@@ -107,8 +110,6 @@ constexpr MetricSpec kSpecs[] = {
     {"headrace_ready", kGauge, "flag", "1 while a request can be answered"},
 };
 static_assert(std::size(kSpecs) == kCount);
-
-constexpr const char* kOther = "other";
 
 std::string_view outcome(const Ended& ended, bool dispatched) {
   switch (ended.finish) {
@@ -137,64 +138,23 @@ std::string_view outcome(const Ended& ended, bool dispatched) {
   }
 }
 
-std::vector<std::string> error_names() {
-  std::vector<std::string> names;
-  for (auto code = static_cast<uint16_t>(Errc::kInvalid);
-       code <= static_cast<uint16_t>(Errc::kUnknown); ++code) {
-    names.emplace_back(name(static_cast<Errc>(code)));
-  }
-  return names;
-}
-
-std::string target(const Endpoint& at, std::string_view component, std::string_view worker) {
-  return "{\"targets\":[" + json_string(to_string(at)) +
-         "],\"labels\":{\"component\":" + json_string(component) +
-         ",\"worker\":" + json_string(worker) + "}}";
-}
-
-std::string render_targets(const ClusterStatus& status) {
-  std::string out = "[";
-  const auto add = [&](const std::string& one) {
-    if (out.size() > 1) out += ',';
-    out += one;
-  };
-  if (status.metrics.port != 0) add(target(status.metrics, "coordinator", "coordinator"));
-  for (const WorkerStatus& w : status.workers) {
-    if (w.metrics.port != 0) add(target(w.metrics, "worker", w.name));
-  }
-  return out + "]";
-}
-
 }  // namespace
 
 std::span<const MetricSpec> metric_specs() { return kSpecs; }
 
-PrometheusProbes::PrometheusProbes(Metrics& metrics, StatusBoard& board)
-    : metrics_(metrics), board_(board) {
+PrometheusProbes::PrometheusProbes(Metrics& metrics, StatusBoard& board, Clock now)
+    : metrics_(metrics), board_(board), now_(std::move(now)) {
   add_requests();
   add_cluster();
 }
 
-PrometheusProbes::Counters PrometheusProbes::counters(const MetricSpec& spec, const char* key,
-                                                      const std::vector<std::string>& values) {
-  Counters out;
-  for (const std::string& value : values) out[value] = metrics_.counter(spec, {{key, value}});
-  return out;
-}
-
-void PrometheusProbes::count(const Counters& counters, std::string_view which) {
-  auto found = counters.find(which);
-  if (found == counters.end()) found = counters.find(kOther);
-  if (found != counters.end()) found->second.add();
-}
-
 void PrometheusProbes::add_requests() {
-  std::vector<std::string> reasons = error_names();
-  outcomes_ = counters(kSpecs[kRequests], "outcome",
-                       {"stop", "length", "cancelled", "deadline", "rejected", "invalid", "error"});
-  rejections_ = counters(kSpecs[kRejections], "reason", reasons);
-  gone_ = counters(kSpecs[kGone], "phase", {"queue", "prefill", "decode"});
-  prompt_tokens_ = counters(kSpecs[kPromptTokens], "source", {"computed", "cached"});
+  outcomes_ = metrics_.counters(
+      kSpecs[kRequests], "outcome",
+      {"stop", "length", "cancelled", "deadline", "rejected", "invalid", "error"});
+  rejections_ = metrics_.counters(kSpecs[kRejections], "reason", error_values());
+  gone_ = metrics_.counters(kSpecs[kGone], "phase", {"queue", "prefill", "decode"});
+  prompt_tokens_ = metrics_.counters(kSpecs[kPromptTokens], "source", {"computed", "cached"});
   generated_ = metrics_.counter(kSpecs[kGenerated]);
   ttft_ = metrics_.histogram(kSpecs[kTtft]);
   itl_ = metrics_.histogram(kSpecs[kItl]);
@@ -202,9 +162,8 @@ void PrometheusProbes::add_requests() {
   duration_ = metrics_.histogram(kSpecs[kRequestDuration]);
   prompt_size_ = metrics_.histogram(kSpecs[kPromptSize]);
   answer_size_ = metrics_.histogram(kSpecs[kAnswerSize]);
-  for (const char* stage : {"tokenize", "queue", "prefill", "decode"}) {
-    stages_[stage] = metrics_.histogram(kSpecs[kStage], {{"stage", stage}});
-  }
+  stages_ =
+      metrics_.histograms(kSpecs[kStage], "stage", {"tokenize", "queue", "prefill", "decode"});
   running_ = metrics_.gauge(kSpecs[kRunning]);
   waiting_ = metrics_.gauge(kSpecs[kWaiting]);
   undelivered_ = metrics_.gauge(kSpecs[kUndelivered]);
@@ -218,14 +177,16 @@ void PrometheusProbes::add_cluster() {
           metrics_.gauge(kSpecs[kWorkers], {{"role", name(role)}, {"state", state}});
     }
   }
-  lost_ = metrics_.counter(kSpecs[kWorkersLost]);
+  lost_ = metrics_.counters(kSpecs[kWorkersLost], "reason",
+                            {"disconnected", "silent", "rule", "drained"});
   attempts_ = metrics_.counter(kSpecs[kAttempts]);
-  failed_ = counters(kSpecs[kAttemptsFailed], "reason", error_names());
+  failed_ = metrics_.counters(kSpecs[kAttemptsFailed], "reason", error_values());
   remote_prefills_ = metrics_.counter(kSpecs[kRemotePrefills]);
-  routes_ = counters(kSpecs[kRoutes], "reason", {"prefix", "time", "only_choice", kOther});
+  routes_ =
+      metrics_.counters(kSpecs[kRoutes], "reason", {"prefix", "time", "only_choice", "other"});
   expected_hits_ = metrics_.counter(kSpecs[kExpectedHits]);
-  dropped_ =
-      counters(kSpecs[kDropped], "reason", {"stale", "repeat", "gap", "conflict", "prefix_gap"});
+  dropped_ = metrics_.counters(kSpecs[kDropped], "reason",
+                               {"stale", "repeat", "gap", "conflict", "prefix_gap"});
   resumed_ = metrics_.counter(kSpecs[kResumed]);
   stop_matched_ = metrics_.counter(kSpecs[kStopMatched]);
   told_again_ = metrics_.counter(kSpecs[kToldAgain]);
@@ -235,13 +196,13 @@ void PrometheusProbes::add_cluster() {
 
 void PrometheusProbes::ended(const Ended& ended, bool dispatched) {
   const std::string_view how = outcome(ended, dispatched);
-  count(outcomes_, how);
-  if (!dispatched && ended.finish == Finish::kError) count(rejections_, name(ended.status.code));
+  outcomes_[how].add();
+  if (!dispatched && ended.finish == Finish::kError) rejections_[name(ended.status.code)].add();
   if (!dispatched) return;
   const Usage& usage = ended.usage;
   const uint32_t cached = std::min(usage.cached_tokens, usage.prompt_tokens);
-  prompt_tokens_.at("cached").add(cached);
-  prompt_tokens_.at("computed").add(usage.prompt_tokens - cached);
+  prompt_tokens_["cached"].add(cached);
+  prompt_tokens_["computed"].add(usage.prompt_tokens - cached);
   prompt_size_.observe(usage.prompt_tokens);
   answer_size_.observe(usage.completion_tokens);
   duration_.observe(ended.timing.total);
@@ -259,16 +220,21 @@ void PrometheusProbes::tokens(uint32_t tokens, double seconds) {
 }
 
 void PrometheusProbes::stage(std::string_view stage, double seconds) {
-  const auto found = stages_.find(stage);
-  if (found != stages_.end()) found->second.observe(seconds);
+  stages_[stage].observe(seconds);
 }
 
-void PrometheusProbes::client_gone(std::string_view phase) { count(gone_, phase); }
-void PrometheusProbes::attempt_failed(Errc why) { count(failed_, name(why)); }
-void PrometheusProbes::worker_lost() { lost_.add(); }
+void PrometheusProbes::client_gone(std::string_view phase) { gone_[phase].add(); }
+void PrometheusProbes::attempt_failed(Errc why) { failed_[name(why)].add(); }
+
+void PrometheusProbes::worker_lost(WorkerId worker, std::string_view how) {
+  lost_[how].add();
+  if (how == "drained") return;
+  const std::lock_guard lock(mutex_);
+  targets_.lost(worker, now_());
+}
 
 void PrometheusProbes::routed(std::string_view reason, uint32_t cached) {
-  count(routes_, reason);
+  routes_[reason].add();
   expected_hits_.add(cached);
 }
 
@@ -279,11 +245,11 @@ void PrometheusProbes::count_totals(const Totals& totals) {
   raise(generated_, totals.tokens);
   raise(attempts_, totals.attempts);
   raise(remote_prefills_, totals.remote_prefills);
-  raise(dropped_.at("stale"), totals.stale);
-  raise(dropped_.at("repeat"), totals.repeats);
-  raise(dropped_.at("gap"), totals.gaps);
-  raise(dropped_.at("conflict"), totals.conflicts);
-  raise(dropped_.at("prefix_gap"), totals.prefix_gaps);
+  raise(dropped_["stale"], totals.stale);
+  raise(dropped_["repeat"], totals.repeats);
+  raise(dropped_["gap"], totals.gaps);
+  raise(dropped_["conflict"], totals.conflicts);
+  raise(dropped_["prefix_gap"], totals.prefix_gaps);
   raise(resumed_, totals.resumed);
   raise(stop_matched_, totals.stop_matched);
   raise(told_again_, totals.told_again);
@@ -305,14 +271,13 @@ void PrometheusProbes::status(const ClusterStatus& status) {
   }
   count_totals(status.totals);
   board_.set({ready, status.leaving ? "draining" : status.not_ready, status.leaving, 1});
-  std::string targets = render_targets(status);
   const std::lock_guard lock(mutex_);
-  targets_ = std::move(targets);
+  targets_.status(status, now_());
 }
 
 std::string PrometheusProbes::targets() const {
   const std::lock_guard lock(mutex_);
-  return targets_;
+  return targets_.json();
 }
 
 }  // namespace headrace::coordinator

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "coordinator/probes.h"
+#include "coordinator/scrape_targets.h"
 #include "protocol/metrics.h"
 #include "protocol/status_pages.h"
 
@@ -21,7 +22,9 @@ std::span<const MetricSpec> metric_specs();
 // Told on the Dispatcher's strand, read on any thread.
 class PrometheusProbes final : public Probes {
  public:
-  PrometheusProbes(Metrics& metrics, StatusBoard& board);
+  using Clock = std::function<Instant()>;
+  PrometheusProbes(Metrics& metrics, StatusBoard& board,
+                   Clock now = std::chrono::steady_clock::now);
 
   void ended(const Ended& ended, bool dispatched) override;
   void first_token(double seconds) override;
@@ -29,39 +32,36 @@ class PrometheusProbes final : public Probes {
   void stage(std::string_view stage, double seconds) override;
   void client_gone(std::string_view phase) override;
   void attempt_failed(Errc why) override;
-  void worker_lost() override;
+  void worker_lost(WorkerId worker, std::string_view how) override;
   void routed(std::string_view reason, uint32_t cached) override;
   void status(const ClusterStatus& status) override;
 
-  // Where a Prometheus finds this cluster, as its HTTP service discovery wants it.
+  // Of all workers, see scrape_targets.h.
   std::string targets() const;
 
  private:
-  using Counters = std::map<std::string, CounterMetric, std::less<>>;
-  // A fixed set; what is not in it counts for the last, "other".
-  static void count(const Counters& counters, std::string_view which);
-  Counters counters(const MetricSpec& spec, const char* key,
-                    const std::vector<std::string>& values);
+  using Counters = MetricSet<CounterMetric>;
   void add_requests();
   void add_cluster();
   void count_totals(const Totals& totals);
 
   Metrics& metrics_;
   StatusBoard& board_;
+  const Clock now_;
 
   Counters outcomes_, rejections_, gone_, prompt_tokens_;
   CounterMetric generated_;
   HistogramMetric ttft_, itl_, per_token_, duration_, prompt_size_, answer_size_;
-  std::map<std::string, HistogramMetric, std::less<>> stages_;
+  MetricSet<HistogramMetric> stages_;
   GaugeMetric running_, waiting_, undelivered_, ready_;
 
   std::map<std::pair<Role, std::string>, GaugeMetric> workers_;
-  CounterMetric lost_, attempts_, remote_prefills_, expected_hits_;
+  CounterMetric attempts_, remote_prefills_, expected_hits_;
   CounterMetric resumed_, stop_matched_, told_again_, closing_lost_, poisoned_;
-  Counters failed_, routes_, dropped_;
+  Counters lost_, failed_, routes_, dropped_;
 
   mutable std::mutex mutex_;
-  std::string targets_ = "[]";
+  ScrapeTargets targets_;
 };
 
 }  // namespace headrace::coordinator

@@ -16,13 +16,15 @@ struct Seen final : Probes {
   void tokens(uint32_t n, double) override { later += n; }
   void stage(std::string_view what, double) override { stages.emplace_back(what); }
   void attempt_failed(Errc) override { ++failures; }
-  void worker_lost() override { ++lost; }
+  void worker_lost(WorkerId worker, std::string_view how) override {
+    lost.push_back(std::to_string(raw(worker)) + " " + std::string(how));
+  }
   void routed(std::string_view reason, uint32_t cached) override {
     routes.push_back(std::string(reason) + " " + std::to_string(cached));
   }
   void status(const ClusterStatus& s) override { last = s; }
-  std::vector<std::string> ends, stages, routes;
-  int firsts = 0, failures = 0, lost = 0;
+  std::vector<std::string> ends, stages, routes, lost;
+  int firsts = 0, failures = 0;
   uint32_t later = 0;
   ClusterStatus last;
 };
@@ -46,6 +48,25 @@ TEST_CASE("ready is when some route gives a token; with pd always it takes both 
   Bench automatic;
   automatic.join(Role::kDecode, 1);
   CHECK(automatic.status().ready);
+}
+
+TEST_CASE("probes hear how a worker was lost") {
+  const auto seen = std::make_shared<Seen>();
+  DispatcherOptions options;
+  options.probes = seen;
+  Bench b(options);
+  for (const uint64_t w : {1, 2, 3, 4}) b.join(Role::kBoth, w);
+  b.beats[1].draining = true;
+  b.live(200ms);
+  b.lose(1);
+  b.lose(2);
+  b.incarnations.erase(3);  // says nothing more
+  b.live(kSilence + 1s);
+  b.tell(WorkerLost{WorkerId{4}, error(Errc::kInvalid, "a frame that is none")});
+  b.live(100ms);
+  CHECK(seen->lost ==
+        std::vector<std::string>{"1 drained", "2 disconnected", "3 silent", "4 rule"});
+  CHECK(seen->last.workers.empty());
 }
 
 TEST_CASE("a worker that drains gets nothing new; what it gives back does not count as a failure") {
@@ -104,7 +125,7 @@ TEST_CASE("probes see each request once, its stages, its route, its tokens") {
   CHECK(seen->firsts == 1);
   CHECK(seen->later == 2);
   CHECK(seen->failures == 1);
-  CHECK(seen->lost == 1);
+  CHECK(seen->lost == std::vector<std::string>{"1 disconnected"});
   CHECK(seen->routes == std::vector<std::string>(3, "only_choice 0"));
   CHECK(seen->stages == std::vector<std::string>{"tokenize", "queue", "prefill", "decode",
                                                  "tokenize", "tokenize", "queue", "tokenize",

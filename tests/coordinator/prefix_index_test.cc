@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <vector>
+
 namespace headrace::coordinator {
 namespace {
 
@@ -65,6 +67,15 @@ TEST_CASE("a worker cannot fill the memory, nor overflow a number") {
   index.forget(kOne);
   CHECK(index.take(kOne, 0, added({1})));
   CHECK(index.blocks(kOne) == 0);
+}
+
+TEST_CASE("however many blocks a worker says it has, so many are remembered and no more") {
+  PrefixIndex index;
+  index.join(kOne, UINT32_MAX);
+  std::vector<PrefixEvent> events(PrefixIndex::kBlocksMax + 10, {Kind::kAdded, 0});
+  for (size_t i = 0; i < events.size(); ++i) events[i].hash = i;
+  CHECK(index.take(kOne, 0, events));
+  CHECK(index.blocks(kOne) == PrefixIndex::kBlocksMax);
 }
 
 }  // namespace headrace::coordinator

@@ -104,14 +104,15 @@ TEST_CASE("routes, clients gone, failed attempts and lost workers are counted") 
   rig.probes.routed("by dice", 0);
   rig.probes.client_gone("prefill");
   rig.probes.attempt_failed(Errc::kDisconnected);
-  rig.probes.worker_lost();
+  rig.probes.worker_lost(WorkerId{1}, "silent");
   const std::string disconnected(name(Errc::kDisconnected));
   CHECK(rig.get("routing_decisions_total{reason=\"prefix\"}") == 1);
   CHECK(rig.get("routing_decisions_total{reason=\"other\"}") == 1);
   CHECK(rig.get("routed_prefix_tokens_total") == 96);
   CHECK(rig.get("client_disconnects_total{phase=\"prefill\"}") == 1);
   CHECK(rig.get("request_attempts_failed_total{reason=\"" + disconnected + "\"}") == 1);
-  CHECK(rig.get("workers_lost_total") == 1);
+  CHECK(rig.get("workers_lost_total{reason=\"silent\"}") == 1);
+  CHECK(rig.get("workers_lost_total{reason=\"drained\"}") == 0);
 }
 
 TEST_CASE("the status moves gauges both ways and totals only up") {
@@ -173,22 +174,32 @@ TEST_CASE("the board says when the cluster is ready, and why not") {
   CHECK(rig.board.get().why == "draining");
 }
 
-TEST_CASE("a Prometheus finds all that has a port") {
-  Rig rig;
-  CHECK(rig.probes.targets() == "[]");
+TEST_CASE(
+    "a Prometheus still finds a worker that was lost, for a while, and none that was drained") {
+  Instant now{};
+  Metrics metrics;
+  StatusBoard board;
+  PrometheusProbes probes(metrics, board, [&] { return now; });
+  CHECK(probes.targets() == "[]");
   ClusterStatus status;
   status.metrics = {"127.0.0.1", 8081};
-  WorkerStatus named;
-  named.name = "de\"code\n";
-  named.metrics = {"::1", 8082};
-  status.workers = {WorkerStatus{}, named};
-  rig.probes.status(status);
-  const auto list = nlohmann::json::parse(rig.probes.targets());
-  REQUIRE(list.size() == 2);
-  CHECK(list[0]["targets"][0] == "127.0.0.1:8081");
-  CHECK(list[0]["labels"]["component"] == "coordinator");
-  CHECK(list[1]["targets"][0] == "[::1]:8082");
-  CHECK(list[1]["labels"]["worker"] == "de\"code\n");
+  for (const uint16_t i : {1, 2, 3}) {
+    WorkerStatus worker;
+    worker.id = WorkerId{i};
+    worker.metrics = {"127.0.0.1", i};
+    status.workers.push_back(worker);
+  }
+  const auto count = [&] { return nlohmann::json::parse(probes.targets()).size(); };
+  probes.status(status);
+  CHECK(count() == 4);
+  probes.worker_lost(WorkerId{1}, "silent");
+  probes.worker_lost(WorkerId{2}, "drained");
+  status.workers.erase(status.workers.begin(), status.workers.begin() + 2);
+  probes.status(status);
+  CHECK(count() == 3);
+  now += ScrapeTargets::kLostFor + 1s;
+  probes.status(status);
+  CHECK(count() == 2);
 }
 
 }  // namespace
