@@ -59,6 +59,14 @@ Reply state_page(const ServiceState& state) {
   return reply;
 }
 
+std::string contents(const StatusPages& pages) {
+  std::string out = "/live, /version, /metrics";
+  for (const auto& [path, body] : pages.json) out += ", " + path;
+  return out +
+         ", /ready and /health; the last two are 200 or 503 with {\"ready\": BOOL, \"why\": TEXT "
+         "(while not ready), \"draining\": BOOL, \"loaded\": share of the model, 0 to 1}";
+}
+
 Reply page(std::string_view path, const StatusPages& pages) {
   if (path == "/live") return {200, "live\n"};
   if (path == "/version") return {200, pages.version_json + "\n", "application/json"};
@@ -68,7 +76,7 @@ Reply page(std::string_view path, const StatusPages& pages) {
   }
   const auto extra = pages.json.find(path);
   if (extra != pages.json.end()) return {200, extra->second(), "application/json"};
-  return refusal(404, "there is /metrics, /health, /live, /ready and /version");
+  return refusal(404, "there is " + contents(pages));
 }
 
 // No path that could mean another one, or another host.

@@ -67,6 +67,8 @@ inline constexpr int kRetryAfterSeconds = 1;  // said with each 503
 //   /metrics /live /version    200
 //   /ready                     200, or 503 with the reason and Retry-After
 //   /health                    the same
+//   those of StatusPages.json  200
+// any other                    404 with what there is, and what /ready says
 std::string status_answer(std::string_view head, const StatusPages& pages);
 // To a head of more than kStatusHeadMax bytes: 414 if its path alone is too long, else 431.
 std::string status_answer_too_long(std::string_view begun);

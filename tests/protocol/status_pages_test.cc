@@ -97,6 +97,20 @@ TEST_CASE("bad input: paths") {
   }
 }
 
+TEST_CASE("who asks for what is not there is told all that is, and what /ready says") {
+  StatusPages all = pages();
+  all.json["/sd/prometheus"] = [] { return std::string("[]"); };
+  const std::string answer = status_answer("GET / HTTP/1.1\r\n\r\n", all);
+  for (const std::string said :
+       {"/live", "/version", "/metrics", "/ready", "/health", "/sd/prometheus", "\"ready\"",
+        "\"why\"", "\"draining\"", "\"loaded\""}) {
+    CAPTURE(said);
+    CHECK(answer.find(said) != answer.npos);
+  }
+  all.json.clear();  // a worker's
+  CHECK(status_answer("GET / HTTP/1.1\r\n\r\n", all).find("/sd/") == std::string::npos);
+}
+
 TEST_CASE("bad input: versions and what is no HTTP") {
   for (const std::string line : {"GET /metrics", "GET /metrics HTTP/0.9", "GET /metrics HTTP/3.0",
                                  "GET /metrics HTTP/2", "GET  /metrics HTTP/1.1",
