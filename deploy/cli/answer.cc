@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "deploy/cli/options.h"
 #include "deploy/cli/output.h"
 
 namespace headrace::cli {
@@ -54,13 +55,35 @@ std::string summary(const Answer& answer, const std::optional<Figures>& f) {
   return line;
 }
 
-void AnswerPrinter::on(const Chunk& chunk) {
+std::string why_ended(const Answer& answer, const Asked& asked) {
+  const auto& usage = answer.ended.usage;
+  if (answer.ended.finish == Finish::kLength) {
+    if (asked.max_tokens && usage.completion_tokens >= *asked.max_tokens)
+      return "ended at --max-tokens " + std::to_string(*asked.max_tokens);
+    const uint32_t all = usage.prompt_tokens + usage.completion_tokens;
+    if (asked.resumed)
+      return "ended at its limit: the --max-tokens it was asked with, or a context of " +
+             std::to_string(all) + " tokens";
+    return "ended as the context is full: prompt and answer have " + std::to_string(all) +
+           " tokens";
+  }
+  if (answer.text.find_first_not_of(" \t\r\n") != std::string::npos || asked.resumed) return {};
+  const std::string empty = asked.stops
+                                ? "the answer is empty: a stop or the model's own end came first"
+                                : "the answer is empty: the model ended at once";
+  return empty + (asked.plain && asked.can_chat
+                      ? "; it is made to chat: try --chat, which uses its chat template"
+                      : "");
+}
+
+bool AnswerPrinter::on(const Chunk& chunk) {
   answer_.ids.insert(answer_.ids.end(), chunk.ids.begin(), chunk.ids.end());
   answer_.text += chunk.text;
   answer_.logprobs.insert(answer_.logprobs.end(), chunk.logprobs.begin(), chunk.logprobs.end());
-  if (json_ || chunk.text.empty()) return;
+  if (json_ || chunk.text.empty()) return true;
   std::fwrite(chunk.text.data(), 1, chunk.text.size(), stdout);
   std::fflush(stdout);
+  return stdout_works();
 }
 
 namespace {
@@ -110,25 +133,36 @@ nlohmann::ordered_json to_json(const Answer& answer, const std::optional<Figures
 
 }  // namespace
 
+void AnswerPrinter::report(const std::optional<Figures>& measured, const Asked& asked) const {
+  const std::string why = why_ended(answer_, asked);
+  if (!why.empty()) say(why);
+  say(summary(answer_, measured));
+  if (asked.kv_digest) say("kv digest " + hex(answer_.ended.kv));
+}
+
 int AnswerPrinter::finish(const Ended& ended, const ModelCost& cost, const MachineLimits& limits,
-                          bool kv_digest) {
+                          const Asked& asked) {
   answer_.ended = ended;
+  answer_.ended.status = in_option_words(ended.status);
   answer_.text += ended.text;
   const bool good = ended.finish == Finish::kStop || ended.finish == Finish::kLength;
   const auto measured = figures(answer_, cost, limits);
   if (json_) {
     // A refusal gives no object: there is no answer, not even a part of one.
-    if (good || !answer_.ids.empty()) print_json(to_json(answer_, measured, kv_digest));
+    if (good || !answer_.ids.empty()) print_json(to_json(answer_, measured, asked.kv_digest));
   } else {
     std::fwrite(ended.text.data(), 1, ended.text.size(), stdout);
     if (!answer_.text.empty() && answer_.text.back() != '\n') std::fputc('\n', stdout);
     std::fflush(stdout);
-    if (good) say(summary(answer_, measured));
-    if (good && kv_digest) say("kv digest " + hex(ended.kv));
+    if (good && std::ferror(stdout) == 0) report(measured, asked);
   }
-  if (good) return kExitOk;
-  if (ended.finish == Finish::kCancelled) return fail(error(Errc::kCancelled, "cancelled"));
-  return fail(ended.status);
+  if (good) return kExitOk;  // what could not be printed is said where all commands end
+  const Status& why = answer_.ended.status;
+  if (ended.finish != Finish::kCancelled) return fail(why);
+  if (!stdout_works())
+    return fail(error(Errc::kCancelled,
+                      "cannot write the answer to standard output; the request is cancelled"));
+  return fail(why.ok() ? error(Errc::kCancelled, "cancelled") : why);
 }
 
 }  // namespace headrace::cli

@@ -33,20 +33,37 @@ std::optional<Figures> figures(const Answer& answer, const ModelCost& cost,
 // The most tokens per second that one answer of an empty context can have; 0: limits not measured.
 double ceiling_tokens_per_second(const MachineLimits& limits, const ModelCost& cost);
 
+// What the end of an answer is judged by.
+struct Asked {
+  std::optional<uint32_t> max_tokens;
+  bool plain = false;     // a text as it is, not a message of a chat
+  bool stops = false;     // stop texts or tokens were given
+  bool resumed = false;   // asked elsewhere: how is not known here
+  bool can_chat = false;  // the model has a chat template
+  bool kv_digest = false;
+};
+
+// Why an answer that ended well ended where a person may not expect it; empty: the ordinary end.
+std::string why_ended(const Answer& answer, const Asked& asked);
+
 // Takes an answer as it comes: streams its text to stdout unless `json`, then reports.
 class AnswerPrinter {
  public:
   AnswerPrinter(bool json, const RequestId& request) : json_(json) { answer_.request = request; }
 
-  void on(const coordinator::Chunk& chunk);
-  // Ends the output: with --json one object, else a line end if the text has none and the figures
-  // on stderr. Gives the exit status: kExitFailed unless the answer ended by itself.
+  // False: stdout takes nothing any more, the rest is of no use.
+  bool on(const coordinator::Chunk& chunk);
+  // Ends the output: with --json one object, else a line end if the text has none; why it ended if
+  // not by itself, and the figures, on stderr. Gives the exit status: kExitFailed unless the answer
+  // is complete and was written.
   int finish(const coordinator::Ended& ended, const ModelCost& cost, const MachineLimits& limits,
-             bool kv_digest);
+             const Asked& asked);
 
   const Answer& answer() const { return answer_; }
 
  private:
+  void report(const std::optional<Figures>& measured, const Asked& asked) const;
+
   bool json_;
   Answer answer_;
 };

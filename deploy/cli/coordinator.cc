@@ -5,10 +5,12 @@
 
 #include "coordinator/coordinator_node.h"
 #include "coordinator/gateway.h"
+#include "deploy/cli/advertise.h"
 #include "deploy/cli/commands.h"
 #include "deploy/cli/numbers.h"
 #include "deploy/cli/options.h"
 #include "deploy/cli/output.h"
+#include "deploy/cli/process_options.h"
 #include "deploy/cli/status_port.h"
 #include "protocol/asio_runtime.h"
 
@@ -20,12 +22,8 @@ struct CoordinatorCommand {
   std::string listen = "127.0.0.1:7400";
   std::string mesh = "127.0.0.1:7401";
   std::string pd = "auto";
-  std::string metrics = kCoordinatorMetrics;
-  bool metrics_given = false;
-  int drain_timeout = kDrainSeconds;
-  bool insecure_mesh = false;
+  ProcessOptions process;
   bool supervised = false;
-  bool json = false;
 };
 
 constexpr Duration kShortGrace = 1s;   // of running answers, after a second signal
@@ -84,15 +82,12 @@ Term fresh_term() {
 int coordinate(const CoordinatorCommand& command) {
   const Endpoint listen = *parse_endpoint(command.listen), mesh = *parse_endpoint(command.mesh);
   for (const auto& [at, what] : {std::pair(listen, "the client port"), {mesh, "the mesh"}}) {
-    const Status open = check_exposure(at, what, command.insecure_mesh);
+    const Status open = check_exposure(at, what, command.process.insecure_mesh);
     if (!open.ok()) return fail(open);
   }
-  if (command.metrics != kNoMetrics) {
-    const Status open =
-        check_exposure(*parse_endpoint(command.metrics), "the metrics port", command.insecure_mesh);
-    if (!open.ok()) return fail(open);
-  }
-  const auto eyes = CoordinatorStatusPort::open(command.metrics, command.metrics_given);
+  if (Status open = command.process.check_metrics_exposure(); !open.ok()) return fail(open);
+  const auto eyes =
+      CoordinatorStatusPort::open(command.process.metrics, command.process.metrics_given());
   if (!eyes) return fail(eyes.error());
   OsRandom random;
   AsioRuntime runtime(2);  // its tasks use `random` until it has ended
@@ -106,7 +101,9 @@ int coordinate(const CoordinatorCommand& command) {
   options.dispatcher.term = fresh_term();
   options.dispatcher.waits_for_first = false;
   options.dispatcher.pd = *coordinator::parse_pd_mode(command.pd);
-  options.dispatcher.metrics = (*eyes)->endpoint();
+  const Endpoint shown = advertised((*eyes)->endpoint(), command.process.metrics_advertise,
+                                    {mesh.host, listen.host});
+  options.dispatcher.metrics = shown;
   options.dispatcher.probes = (*eyes)->probes();
   auto node = coordinator::CoordinatorNode::start(runtime.make_strand(), network, random, options);
   if (!node) return fail(node.error());
@@ -115,9 +112,8 @@ int coordinate(const CoordinatorCommand& command) {
 
   const std::string clients = to_string((*gateway)->endpoint());
   const std::string workers = to_string((*node)->mesh());
-  const Endpoint seen = (*eyes)->endpoint();
-  const std::string metrics = seen.port == 0 ? "" : to_string(seen);
-  if (command.json) {
+  const std::string metrics = shown.port == 0 ? "" : to_string(shown);
+  if (command.process.json) {
     print_json(
         {{"event", "listening"}, {"clients", clients}, {"mesh", workers}, {"metrics", metrics}});
   } else if (command.supervised) {
@@ -127,12 +123,11 @@ int coordinate(const CoordinatorCommand& command) {
         (metrics.empty() ? "" : ", metrics " + metrics));
   }
   leaving->wait_signal();
-  const Duration grace = std::chrono::seconds(command.drain_timeout);
-  if (command.json) {
-    print_json({{"event", "draining"}, {"seconds", command.drain_timeout}});
+  const auto grace = command.process.drain();
+  if (command.process.json) {
+    print_json({{"event", "draining"}, {"seconds", grace.count()}});
   } else {
-    say("leaving: no new requests, running answers get " + std::to_string(command.drain_timeout) +
-        " s");
+    say("leaving: no new requests, running answers get " + std::to_string(grace.count()) + " s");
   }
   drain((*node)->dispatcher(), signals, leaving, grace);
   (*gateway)->stop();
@@ -154,25 +149,9 @@ void add_coordinator(CLI::App& program, Action& action) {
   command->add_option("--pd", options->pd, "Prefill on prefill workers: auto, always or never")
       ->check(pd_mode())
       ->capture_default_str();
-  command
-      ->add_option("--drain-timeout", options->drain_timeout,
-                   "Seconds that running answers get after SIGTERM")
-      ->check(whole(0, kDrainSecondsMax))
-      ->capture_default_str();
-  const auto* metrics =
-      command
-          ->add_option("--metrics", options->metrics,
-                       "HOST:PORT for metrics and health, or none; if the default is taken: any")
-          ->check(metrics_address())
-          ->capture_default_str();
-  command->add_flag("--insecure-mesh", options->insecure_mesh,
-                    "Allow other than loopback addresses although nothing is encrypted yet");
-  command->add_flag("--json", options->json, "Events as JSON objects, one a line");
+  options->process.add_to(*command, kCoordinatorMetrics, "if the default is taken: any");
   command->add_flag("--supervised", options->supervised)->group("");
-  command->callback([options, metrics, &action] {
-    options->metrics_given = metrics->count() > 0;
-    action = [options] { return coordinate(*options); };
-  });
+  command->callback([options, &action] { action = [options] { return coordinate(*options); }; });
 }
 
 }  // namespace headrace::cli

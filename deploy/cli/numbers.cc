@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "coordinator/router.h"
+#include "coordinator/utf8.h"
 #include "protocol/link.h"
 
 namespace headrace::cli {
@@ -138,6 +139,20 @@ CLI::Validator request_id() {
         return "takes 32 hexadecimal digits, not all zero, not " + shown(text);
       },
       "", "request_id");
+}
+
+CLI::Validator text_of(size_t bytes_min, size_t bytes_max) {
+  return CLI::Validator(
+      [=](std::string& text) {
+        if (text.empty() && bytes_min > 0) return std::string("takes a text that is not empty");
+        if (text.size() > bytes_max)
+          return "takes at most " + std::to_string(bytes_max) + " bytes, not " +
+                 std::to_string(text.size());
+        const size_t bad = coordinator::first_invalid_utf8(text);
+        return bad == std::string::npos ? std::string()
+                                        : "takes UTF-8, which ends at byte " + std::to_string(bad);
+      },
+      "", "text");
 }
 
 CLI::Validator endpoint() {

@@ -33,6 +33,8 @@ CLI::Validator endpoint();                     // HOST:PORT
 CLI::Validator token_ids();                    // 1,2,3
 CLI::Validator bias();                         // ID=BIAS
 CLI::Validator request_id();
+// Text of so many bytes of UTF-8.
+CLI::Validator text_of(size_t bytes_min, size_t bytes_max);
 
 CLI::Validator pd_mode();  // auto, always, never
 CLI::Validator on_off();   // on, off; for transform(): what remains is a truth value

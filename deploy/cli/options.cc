@@ -4,7 +4,10 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <set>
+#include <string_view>
 
+#include "coordinator/limits.h"
 #include "deploy/cli/numbers.h"
 #include "deploy/cli/output.h"
 #include "protocol/limits.h"
@@ -117,6 +120,7 @@ void AskOptions::add_prompt(CLI::App& command) {
   command
       .add_option("--cache-salt", cache_salt,
                   "Only requests of equal salt share cached prefixes; default: none")
+      ->check(text_of(0, coordinator::kCacheSaltBytesMax))
       ->group("Prompt");
   command
       .add_option("--request-id", request_id,
@@ -186,6 +190,7 @@ void AskOptions::add_ends(CLI::App& command) {
       ->check(whole(1, INT32_MAX))
       ->group("End");
   command.add_option("--stop", stop, "End before this text; may be repeated (16, 256 bytes each)")
+      ->check(text_of(1, coordinator::kStopBytesMax))
       ->allow_extra_args(false)
       ->group("End");
   command.add_flag("--include-stop", include_stop, "... behind it")->group("End");
@@ -211,6 +216,50 @@ Sampling AskOptions::sampling() const {
   for (const std::string& one : logit_bias) s.bias.push_back(*parse_bias(one));
   s.logprobs = logprobs;
   return s;
+}
+
+Status AskOptions::check() const {
+  const auto many = [](const std::string& option, size_t has, size_t limit) {
+    return error(Errc::kInvalid, option + " is given " + std::to_string(has) +
+                                     " times, the limit is " + std::to_string(limit));
+  };
+  if (stop.size() > coordinator::kStopsMax)
+    return many("--stop", stop.size(), coordinator::kStopsMax);
+  if (stop_tokens.size() > coordinator::kStopTokensMax)
+    return many("--stop-token", stop_tokens.size(), coordinator::kStopTokensMax);
+  if (logit_bias.size() > limits::kLogitBias)
+    return many("--logit-bias", logit_bias.size(), limits::kLogitBias);
+  std::set<Token> seen;
+  for (const std::string& one : logit_bias) {
+    const Token id = parse_bias(one)->id;
+    if (!seen.insert(id).second)
+      return error(Errc::kInvalid, "--logit-bias names token " + std::to_string(id) + " twice");
+  }
+  return {};
+}
+
+Status in_option_words(Status refusal) {
+  constexpr std::pair<std::string_view, std::string_view> kOptions[] = {
+      {"cache_salt", "--cache-salt"},
+      {"frequency_penalty", "--frequency-penalty"},
+      {"logit_bias", "--logit-bias"},
+      {"logprobs", "--logprobs"},
+      {"max_tokens", "--max-tokens"},
+      {"min_p", "--min-p"},
+      {"presence_penalty", "--presence-penalty"},
+      {"repetition_penalty", "--repetition-penalty"},
+      {"stop", "--stop"},
+      {"stop_tokens", "--stop-token"},
+      {"temperature", "--temperature"},
+      {"top_p", "--top-p"}};
+  const std::string_view text = refusal.message;
+  const std::string_view first = text.substr(0, text.find_first_of(" :["));
+  for (const auto& [field, option] : kOptions) {
+    if (refusal.code != Errc::kInvalid || first != field) continue;
+    refusal.message = std::string(option) + std::string(text.substr(field.size()));
+    break;
+  }
+  return refusal;
 }
 
 Result<coordinator::Prompt> AskOptions::read_prompt(const std::string& text, bool given) const {

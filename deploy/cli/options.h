@@ -73,6 +73,8 @@ struct AskOptions {
   // The prompt in its final form. Reads stdin if neither text nor ids were given; an error if that
   // is a terminal, or the options exclude each other.
   Result<coordinator::Prompt> read_prompt(const std::string& text, bool given) const;
+  // What single options cannot tell: how many there are, and what was named twice.
+  Status check() const;
 
  private:
   void add_prompt(CLI::App& command);
@@ -80,6 +82,10 @@ struct AskOptions {
   void add_penalties(CLI::App& command);
   void add_ends(CLI::App& command);
 };
+
+// A refusal of the coordinator in the words of a person at the command line: where it begins with
+// the name of a request's field, that of the option: "logit_bias names" -> "--logit-bias names".
+Status in_option_words(Status refusal);
 
 // What running answers get by default when a process is to end, and at most.
 inline constexpr int kDrainSeconds = 30;

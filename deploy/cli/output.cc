@@ -1,9 +1,12 @@
 #include "deploy/cli/output.h"
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <utility>
 
 namespace headrace::cli {
 
@@ -19,6 +22,9 @@ void write_line(std::string text) {
   std::fwrite(text.data(), 1, text.size(), stderr);
   std::fflush(stderr);
 }
+
+// Events that only say that nothing will ever be read there again.
+constexpr short kGone = POLLERR | POLLHUP | POLLNVAL;
 
 }  // namespace
 
@@ -41,6 +47,28 @@ void print_json(const nlohmann::ordered_json& value) {
       value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
   std::fwrite(text.data(), 1, text.size(), stdout);
   std::fflush(stdout);
+}
+
+bool stdout_works() {
+  pollfd out{STDOUT_FILENO, 0, 0};
+  return std::ferror(stdout) == 0 && (poll(&out, 1, 0) <= 0 || (out.revents & kGone) == 0);
+}
+
+OutputWatch::OutputWatch(std::function<void()> gone) {
+  if (pipe(stop_) != 0) return;  // then only writes will tell
+  thread_ = std::thread([stop = stop_[0], gone = std::move(gone)] {
+    pollfd ends[] = {{STDOUT_FILENO, 0, 0}, {stop, 0, 0}};
+    while (poll(ends, 2, -1) < 0 && errno == EINTR) {
+    }
+    if ((ends[0].revents & kGone) != 0) gone();
+  });
+}
+
+OutputWatch::~OutputWatch() {
+  if (!thread_.joinable()) return;
+  close(stop_[1]);
+  thread_.join();
+  close(stop_[0]);
 }
 
 std::string hex(uint64_t high, uint64_t low) {

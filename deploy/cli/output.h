@@ -1,9 +1,11 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <thread>
 
 #include "protocol/error.h"
 #include "protocol/ids.h"
@@ -31,6 +33,21 @@ template <class Tag>
 std::string hex(const Id128<Tag>& id) {
   return hex(id.hi, id.lo);
 }
+
+// False once stdout takes nothing more: a write failed, or whoever read it is gone.
+bool stdout_works();
+
+// Calls `gone` once, on a thread of its own, when whoever reads stdout goes away while this lives.
+class OutputWatch {
+ public:
+  explicit OutputWatch(std::function<void()> gone);
+  ~OutputWatch();
+  OutputWatch(const OutputWatch&) = delete;
+
+ private:
+  int stop_[2] = {-1, -1};  // a pipe: closing its end wakes the thread
+  std::thread thread_;
+};
 
 // "1.4 GB", "103 MB", "12 kB": decimal, three digits.
 std::string human_bytes(double bytes);

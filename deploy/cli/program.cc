@@ -1,6 +1,8 @@
 #include "deploy/cli/program.h"
 
+#include <fcntl.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -61,6 +63,13 @@ std::string unknown_command(const CLI::App& program, int argc, char** argv) {
   return argv[1];
 }
 
+// A file or a connection that took the number of a closed stdout would get what is printed. So all
+// three are open: those that were not, for the other direction, so that using them still fails.
+void hold_standard_streams() {
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; ++fd)
+    if (fcntl(fd, F_GETFD) < 0) open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+}
+
 // What was to be printed and could not be is a failure, whatever else went well.
 int printed(int status) {
   const bool good = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
@@ -71,6 +80,7 @@ int printed(int status) {
 }  // namespace
 
 int run_program(int argc, char** argv) {
+  hold_standard_streams();
   // A reader that went away is an error of that write, not our end.
   signal(SIGPIPE, SIG_IGN);
   CLI::App program("Headrace: an LLM inference cluster", "headrace");

@@ -6,6 +6,17 @@
 
 namespace headrace::cli {
 
+Result<std::unique_ptr<client::Client>> connect_client(const Endpoint& at) {
+  auto client = client::Client::connect(at);
+  if (!client) return client;
+  const auto info = (*client)->hello("headrace");
+  if (info) return client;
+  return error(info.error().code,
+               "no answer of a coordinator at " + to_string(at) +
+                   ": is that its port for clients (--listen, by default 7400)? those of mesh and "
+                   "metrics are others");
+}
+
 std::optional<NamedDevice> parse_device_name(const std::string& text) {
   constexpr std::string_view kCpu = "cpu ";
   const size_t comma = text.find(", ");

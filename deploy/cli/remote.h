@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -8,6 +9,10 @@
 #include "protocol/time_model.h"
 
 namespace headrace::cli {
+
+// Connects and makes sure that a coordinator answers there, within some seconds: other ports (of
+// the mesh, of metrics) and other programs take a connection too, and then say nothing of use.
+Result<std::unique_ptr<client::Client>> connect_client(const Endpoint& at);
 
 // A CPU device as workers name it: "cpu avx512vnni, 2 threads".
 struct NamedDevice {

@@ -1,6 +1,8 @@
 #pragma once
 
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "coordinator/client_port.h"
 #include "deploy/cli/answer.h"
@@ -17,7 +19,11 @@ struct RunCommand {
   std::string resume;  // id of a request to go on with; empty: a new one
   uint32_t from = 0;   // its next position
   bool json = false;
+  // Options named on the command line, with the group that --help shows them in; those that came
+  // from the environment are for other commands too.
+  std::vector<std::pair<std::string, std::string>> named;
 
+  Asked asked(const coordinator::Prompt& prompt) const;
   RequestId request() const;  // the one that was named, else a fresh one
 };
 

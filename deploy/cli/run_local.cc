@@ -25,12 +25,13 @@ class Reader final : public coordinator::ClientPort {
 
   void set_dispatcher(Ref<coordinator::Dispatcher> dispatcher) { dispatcher_ = dispatcher; }
   void on(Chunk chunk) override {
-    printer_.on(chunk);
+    if (!printer_.on(chunk)) return abandon();
     dispatcher_.tell(coordinator::Acknowledge{
         request_, chunk.position + static_cast<uint32_t>(chunk.ids.size())});
   }
   void on(Ended ended) override { end_.set_value(std::move(ended)); }
   std::future<Ended> end() { return end_.get_future(); }
+  void abandon() { dispatcher_.tell(coordinator::Abandon{request_}); }
 
  private:
   AnswerPrinter& printer_;
@@ -66,6 +67,7 @@ int run_local(const RunCommand& command, coordinator::Prompt prompt) {
   const RequestId request = command.request();
   AnswerPrinter printer(command.json, request);
   Ended ended;
+  Asked asked;
   {
     LocalNetwork network;
     OsRandom random;
@@ -83,14 +85,17 @@ int run_local(const RunCommand& command, coordinator::Prompt prompt) {
     const auto reader = std::make_shared<Reader>(printer, request);
     reader->set_dispatcher(dispatcher);
     auto end = reader->end();
-    runtime.on_signals(strand, ending_signals(), [dispatcher, request](int) {
-      dispatcher.tell(coordinator::Abandon{request});
-    });
+    asked = command.asked(prompt);
     dispatcher.tell(make_submit(command.ask, std::move(prompt), request,
                                 Ref<coordinator::ClientPort>(strand, reader)));
+    // Only now: a request that is not there yet cannot be given up.
+    runtime.on_signals(strand, ending_signals(), [reader](int) { reader->abandon(); });
+    const OutputWatch watch([reader] { reader->abandon(); });
     ended = end.get();
   }
-  return printer.finish(ended, model->card().cost, model->limits, command.ask.kv_digest);
+  if (ended.finish == Finish::kCancelled) ended.status = error(Errc::kCancelled, "cancelled");
+  asked.can_chat = !model->file->tokenizer().chat_template.empty();
+  return printer.finish(ended, model->card().cost, model->limits, asked);
 }
 
 }  // namespace headrace::cli

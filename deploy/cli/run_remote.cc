@@ -1,5 +1,6 @@
 #include <signal.h>
 
+#include <atomic>
 #include <memory>
 
 #include "deploy/cli/machine.h"
@@ -62,14 +63,21 @@ coordinator::Ended make_ended(const Result<client::Answer>& answer) {
 int run_remote(const RunCommand& command, coordinator::Prompt prompt) {
   const auto at = parse_endpoint(command.connect);
   if (!at) return fail(at.error());
-  auto connection = client::Client::connect(*at);
+  auto connection = connect_client(*at);
   if (!connection) return fail(connection.error());
+  Asked asked = command.asked(prompt);
   const RequestId id = command.request();
   AnswerPrinter printer(command.json, id);
   Result<client::Answer> answer = error(Errc::kCancelled, "cancelled");
   {
-    const auto print = [&printer](const client::Chunk& chunk) {
-      printer.on(coordinator::Chunk{chunk.position, chunk.ids, chunk.text, chunk.logprobs});
+    std::atomic<client::Generation*> running = nullptr;
+    std::atomic<bool> unread = false;  // what comes is written nowhere
+    const auto stop = [&running, &unread] {
+      unread = true;
+      if (auto* const generation = running.load()) generation->cancel();
+    };
+    const auto print = [&printer, &stop](const client::Chunk& chunk) {
+      if (!printer.on({chunk.position, chunk.ids, chunk.text, chunk.logprobs})) stop();
     };
     const auto generation =
         command.resume.empty()
@@ -78,16 +86,22 @@ int run_remote(const RunCommand& command, coordinator::Prompt prompt) {
     AsioRuntime runtime(1);
     runtime.on_signals(runtime.make_strand(), ending_signals(),
                        [&generation](int) { generation->cancel(); });
+    const OutputWatch watch(stop);
+    running = generation.get();
+    if (unread) generation->cancel();
     answer = generation->wait();
   }
   ModelCost cost;
   MachineLimits limits;
   if (const auto status =
           answer ? (*connection)->status() : Result<client::ClusterStatus>(answer.error())) {
-    if (!status->models.empty()) cost.weight_bytes = status->models[0].weight_bytes;
+    if (!status->models.empty()) {
+      cost.weight_bytes = status->models[0].weight_bytes;
+      asked.can_chat = status->models[0].chat;
+    }
     limits = limits_of(*status, *at, state_folder(command.engine.state_dir));
   }
-  return printer.finish(make_ended(answer), cost, limits, command.ask.kv_digest);
+  return printer.finish(make_ended(answer), cost, limits, asked);
 }
 
 }  // namespace headrace::cli

@@ -4,18 +4,22 @@
 #include <future>
 #include <map>
 #include <memory>
+#include <set>
 #include <thread>
 
+#include "deploy/cli/advertise.h"
 #include "deploy/cli/answer.h"
 #include "deploy/cli/commands.h"
 #include "deploy/cli/machine.h"
 #include "deploy/cli/numbers.h"
 #include "deploy/cli/options.h"
 #include "deploy/cli/output.h"
+#include "deploy/cli/process_options.h"
 #include "deploy/cli/status_port.h"
 #include "deploy/cli/supervisor.h"
 #include "protocol/asio_runtime.h"
 #include "protocol/client.h"
+#include "protocol/slowdown.h"
 #include "worker/model_file.h"
 
 namespace headrace::cli {
@@ -24,8 +28,11 @@ namespace {
 
 constexpr int64_t kWorkersMax = 64;  // of each role on one machine
 constexpr Duration kStatusWithin = 1s;
-constexpr Duration kWatchEvery = 1s;
-constexpr Duration kMissing = 10s;  // a worker that lives, and that the coordinator has lost
+constexpr Duration kWatchEvery = 500ms;
+// A worker that lives and that the coordinator has lost: one that only lost its connection joins
+// again within about a second.
+constexpr Duration kMissing = 2s * kSlowdown;
+constexpr int kMissingAnswers = 3;  // so often at least: a pause of this process itself is no sign
 
 struct ServeCommand {
   std::string model;
@@ -34,14 +41,14 @@ struct ServeCommand {
   int prefill = 1;
   int decode = 1;
   std::string pd = "auto";
-  std::string metrics = kCoordinatorMetrics;
-  bool metrics_given = false;
   bool prefix_cache = true;
-  int drain_timeout = kDrainSeconds;
   EngineOptions engine;
-  bool insecure_mesh = false;
-  bool json = false;
+  ProcessOptions process;
 };
+
+void append(std::vector<std::string>& words, const std::vector<std::string>& more) {
+  words.insert(words.end(), more.begin(), more.end());
+}
 
 // Nobody listens there yet. The port is free again when this returns.
 Status check_free(const Endpoint& at) {
@@ -55,6 +62,12 @@ Status check_free(const Endpoint& at) {
 class Cluster {
  public:
   using Clock = std::chrono::steady_clock;
+  // A process that the coordinator has had, and for how many answers since when it has not.
+  struct Seen {
+    pid_t pid = -1;
+    Clock::time_point missing_since;
+    int missing = 0;
+  };
 
   Cluster(const ServeCommand& command, Endpoint listen, Endpoint mesh, ModelCard card)
       : command_(command),
@@ -66,7 +79,8 @@ class Cluster {
   int run() {
     supervisor_.on_marker = [this](std::string_view child, std::string_view words) {
       if (words.starts_with("load ")) load(std::string(child), std::string(words.substr(5)));
-      if (ready_ && words == "joined") say(std::string(child) + " has joined again");
+      if (words == "joined" && !joined_.insert(std::string(child)).second)
+        say(std::string(child) + " has joined again");
     };
     supervisor_.on_tick = [this] { tick(); };
     Status added = supervisor_.add("coordinator", coordinator_arguments());
@@ -74,7 +88,7 @@ class Cluster {
       if (added.ok()) added = supervisor_.add(name, worker_arguments(name, role));
     }
     if (!added.ok()) return fail(added);
-    supervisor_.set_drain(std::chrono::seconds(command_.drain_timeout));
+    supervisor_.set_drain(command_.process.drain());
     const int status = supervisor_.run();
     // Also when the signal came before the cluster was ready: a clean stop is never silent.
     if (ready_ || status == kExitOk) say("stopped");
@@ -95,37 +109,34 @@ class Cluster {
   }
 
   std::vector<std::string> coordinator_arguments() const {
-    std::vector<std::string> words{"coordinator",      "--listen",
-                                   to_string(listen_), "--mesh",
-                                   to_string(mesh_),   "--pd",
-                                   command_.pd,        "--supervised",
-                                   "--drain-timeout",  std::to_string(command_.drain_timeout)};
-    if (command_.insecure_mesh) words.push_back("--insecure-mesh");
+    std::vector<std::string> words{"coordinator", "--listen",       to_string(listen_),
+                                   "--mesh",      to_string(mesh_), "--pd",
+                                   command_.pd,   "--supervised"};
+    append(words, command_.process.arguments());
     // Not named, it may become another one if it is taken.
-    if (command_.metrics_given) words.insert(words.end(), {"--metrics", command_.metrics});
+    if (command_.process.metrics_given()) append(words, {"--metrics", command_.process.metrics});
+    const std::string& told = command_.process.metrics_advertise;
+    if (!told.empty()) append(words, {"--metrics-advertise", told});
     return words;
   }
 
   // Where workers show themselves: beside the coordinator, at any port.
   std::string worker_metrics() const {
-    if (command_.metrics == kNoMetrics) return kNoMetrics;
-    return to_string(Endpoint{parse_endpoint(command_.metrics)->host, 0});
+    if (command_.process.metrics == kNoMetrics) return kNoMetrics;
+    return to_string(Endpoint{parse_endpoint(command_.process.metrics)->host, 0});
   }
 
   std::vector<std::string> worker_arguments(const std::string& name,
                                             const std::string& role) const {
     std::vector<std::string> words{"worker",         "--role", role, "--join",
                                    to_string(mesh_), "--name", name, "--supervised"};
-    for (const std::string& word :
-         {std::string("--prefix-cache"), std::string(command_.prefix_cache ? "on" : "off"),
-          std::string("--drain-timeout"), std::to_string(command_.drain_timeout)})
-      words.push_back(word);
-    words.insert(words.end(), {"--metrics", worker_metrics()});
-    if (command_.insecure_mesh) words.push_back("--insecure-mesh");
-    const auto engine = command_.engine.arguments();
-    words.insert(words.end(), engine.begin(), engine.end());
-    words.push_back("--");
-    words.push_back(command_.model);
+    append(words, prefix_cache_arguments(command_.prefix_cache));
+    append(words, command_.process.arguments());
+    append(words, {"--metrics", worker_metrics()});
+    const std::string& told = command_.process.metrics_advertise;
+    if (!told.empty()) append(words, {"--metrics-advertise", advertised_host(told)});
+    append(words, command_.engine.arguments());
+    append(words, {"--", command_.model});
     return words;
   }
 
@@ -156,8 +167,9 @@ class Cluster {
     announce(status->metrics);
   }
 
-  // A worker that has joined and is missing for kMissing, though its process lives, is stuck: it is
-  // killed, and so started again. The coordinator is asked aside: signals are not kept waiting.
+  // A worker that had joined and that the coordinator has lost for kMissing, though its process
+  // lives, is stuck: it is killed, and so started again. The coordinator is asked aside: signals
+  // are not kept waiting.
   void watch() {
     const auto now = Clock::now();
     if (!asking_.valid()) {
@@ -180,17 +192,18 @@ class Cluster {
     const pid_t pid = supervisor_.pid(name);
     for (const auto& worker : status.workers) {
       if (pid > 0 && worker.pid == static_cast<uint64_t>(pid)) {
-        seen_[name] = {pid, now};
+        seen_[name] = {pid, {}, 0};
         return;
       }
     }
-    const auto seen = seen_.find(name);
-    if (seen == seen_.end() || seen->second.first != pid) return;
-    if (now - seen->second.second < kMissing) return;
-    say(name + " has not answered for " +
-        std::to_string(std::chrono::duration_cast<std::chrono::seconds>(kMissing).count()) +
+    const auto found = seen_.find(name);
+    if (found == seen_.end() || found->second.pid != pid) return;
+    Seen& seen = found->second;
+    if (seen.missing++ == 0) seen.missing_since = now;
+    if (now - seen.missing_since < kMissing || seen.missing < kMissingAnswers) return;
+    say(name + " lives, but the coordinator has lost it for " + std::to_string(kMissing / 1s) +
         " s; it is killed");
-    seen_.erase(seen);
+    seen_.erase(found);
     supervisor_.kill(name);
   }
 
@@ -202,7 +215,7 @@ class Cluster {
                                          command_.engine.threads, kQuickMeasure, {});
       ceiling = ceiling_tokens_per_second(limits, card_.cost);
     }
-    if (command_.json) {
+    if (command_.process.json) {
       print_json({{"event", "ready"},
                   {"seconds", seconds},
                   {"clients", to_string(listen_)},
@@ -242,11 +255,18 @@ class Cluster {
   ProgressBar bar_;
   std::map<std::string, double> loaded_;  // by child
   bool ready_ = false;
-  // By worker: its process, and when the coordinator last had it.
-  std::map<std::string, std::pair<pid_t, Clock::time_point>> seen_;
+  std::set<std::string> joined_;
+  std::map<std::string, Seen> seen_;  // by worker
   Clock::time_point ask_at_;
   std::future<Result<client::ClusterStatus>> asking_;
 };
+
+// A port that was not chosen may become another one.
+Status check_metrics(const ProcessOptions& process) {
+  if (Status open = process.check_metrics_exposure(); !open.ok()) return open;
+  if (!process.metrics_given() || process.metrics == kNoMetrics) return {};
+  return check_free(*parse_endpoint(process.metrics));
+}
 
 Result<Endpoint> mesh_endpoint(const ServeCommand& command, const Endpoint& listen) {
   if (!command.mesh.empty()) return parse_endpoint(command.mesh);
@@ -269,10 +289,11 @@ int serve(const ServeCommand& command) {
   }
   // All that can be known before anything is started.
   for (const auto& [at, what] : {std::pair(listen, "the client port"), {*mesh, "the mesh"}}) {
-    Status fine = check_exposure(at, what, command.insecure_mesh);
+    Status fine = check_exposure(at, what, command.process.insecure_mesh);
     if (fine.ok()) fine = check_free(at);
     if (!fine.ok()) return fail(fine);
   }
+  if (Status shown = check_metrics(command.process); !shown.ok()) return fail(shown);
   const auto device = make_device(command.engine.device, 1);
   if (!device) return fail(device.error());
   worker::CardOptions options;
@@ -309,30 +330,10 @@ void add_serve(CLI::App& program, Action& action) {
   command->add_option("--pd", options->pd, "Prefill on prefill workers: auto, always or never")
       ->check(pd_mode())
       ->capture_default_str();
-  command
-      ->add_option("--prefix-cache", options->prefix_cache,
-                   "Keep the KV of prompts for later ones that begin alike: on or off")
-      ->transform(on_off())
-      ->default_str("on");
-  command
-      ->add_option("--drain-timeout", options->drain_timeout,
-                   "Seconds that running answers get after SIGTERM")
-      ->check(whole(0, kDrainSecondsMax))
-      ->capture_default_str();
-  const auto* metrics =
-      command
-          ->add_option("--metrics", options->metrics,
-                       "HOST:PORT for metrics and health, or none; if the default is taken: any")
-          ->check(metrics_address())
-          ->capture_default_str();
-  command->add_flag("--insecure-mesh", options->insecure_mesh,
-                    "Allow other than loopback addresses although nothing is encrypted yet");
-  command->add_flag("--json", options->json, "Events as JSON objects, one a line");
+  add_prefix_cache(*command, options->prefix_cache);
+  options->process.add_to(*command, kCoordinatorMetrics, "if the default is taken: any");
   options->engine.add_to(*command);
-  command->callback([options, metrics, &action] {
-    options->metrics_given = metrics->count() > 0;
-    action = [options] { return serve(*options); };
-  });
+  command->callback([options, &action] { action = [options] { return serve(*options); }; });
 }
 
 }  // namespace headrace::cli

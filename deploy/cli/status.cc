@@ -4,7 +4,7 @@
 #include "deploy/cli/commands.h"
 #include "deploy/cli/numbers.h"
 #include "deploy/cli/output.h"
-#include "protocol/client.h"
+#include "deploy/cli/remote.h"
 
 namespace headrace::cli {
 
@@ -24,9 +24,11 @@ Json saturation_json(const Saturation& s) {
   return {{"bandwidth", s.bandwidth}, {"compute", s.compute}, {"wall", name(s.wall)}};
 }
 
-// "decode 92 % of dram", "prefill 71 % of compute"; nothing for a phase that did not run.
-std::string saturation_text(const char* phase, const Saturation& s) {
-  if (s.wall == Wall::kUnknown) return {};
+// A phase that did not run is idle where it is the worker's own, and else left out.
+std::string saturation_text(const char* phase, const std::string& role, const Saturation& s) {
+  if (s == Saturation{}) {
+    return role == phase || role == "both" ? std::string("; ") + phase + " idle" : std::string();
+  }
   char text[64];
   std::snprintf(text, sizeof text, "; %s %.0f %% bandwidth, %.0f %% compute, wall %s", phase,
                 s.bandwidth * 100, s.compute * 100, name(s.wall));
@@ -97,15 +99,15 @@ void print_text(const client::ClusterStatus& status) {
     std::printf("worker   %-12s %-8s %-8s pid %-8llu %s; %u of %u KV blocks free%s%s\n",
                 w.name.c_str(), w.role.c_str(), w.state.c_str(),
                 static_cast<unsigned long long>(w.pid), w.device.c_str(), w.blocks.free,
-                w.blocks.total, saturation_text("prefill", w.prefill).c_str(),
-                saturation_text("decode", w.decode).c_str());
+                w.blocks.total, saturation_text("prefill", w.role, w.prefill).c_str(),
+                saturation_text("decode", w.role, w.decode).c_str());
   }
 }
 
 int status(const StatusOptions& options) {
   const auto at = parse_endpoint(options.connect);
   if (!at) return fail(at.error());
-  auto connection = client::Client::connect(*at);
+  auto connection = connect_client(*at);
   if (!connection) return fail(connection.error());
   const auto answer = (*connection)->status();
   if (!answer) return fail(answer.error());

@@ -5,11 +5,13 @@
 #include <memory>
 #include <thread>
 
+#include "deploy/cli/advertise.h"
 #include "deploy/cli/commands.h"
 #include "deploy/cli/loaded_model.h"
 #include "deploy/cli/numbers.h"
 #include "deploy/cli/options.h"
 #include "deploy/cli/output.h"
+#include "deploy/cli/process_options.h"
 #include "deploy/cli/status_port.h"
 #include "protocol/asio_runtime.h"
 #include "protocol/client.h"
@@ -28,14 +30,11 @@ struct WorkerCommand {
   std::string kv = "127.0.0.1:0";
   std::string kv_advertise;  // empty: as it listens
   bool prefix_cache = true;
-  int drain_timeout = kDrainSeconds;
   std::string name;
-  std::string metrics = kWorkerMetrics;
+  ProcessOptions process;
   int load_delay_ms = 0;  // tests: what a larger model would take
   EngineOptions engine;
-  bool insecure_mesh = false;
   bool supervised = false;
-  bool json = false;
 };
 
 const std::map<std::string, Role> kRoles{
@@ -59,7 +58,7 @@ worker::MeshEvents report(const WorkerCommand& command, const LoadedModel& model
     last = {};
     eyes.joined();
     if (command.supervised) return mark("joined");
-    if (command.json) {
+    if (command.process.json) {
       print_json({{"event", "joined"},
                   {"worker", raw(id)},
                   {"role", command.role},
@@ -88,6 +87,29 @@ worker::MeshEvents report(const WorkerCommand& command, const LoadedModel& model
   return events;
 }
 
+// Where other workers reach --kv, if not at its own address. An own port, where it says 0.
+std::optional<Endpoint> kv_advertise(const WorkerCommand& command) {
+  if (!command.kv_advertise.empty()) return *parse_endpoint(command.kv_advertise);
+  const std::string listens = parse_endpoint(command.kv)->host;
+  if (!wildcard(listens)) return std::nullopt;
+  return advertised({listens, 0}, "", {parse_endpoint(command.join)->host});
+}
+
+// What keeps others from sending KV here would only show when they try, and on their side.
+void warn_of_kv(const WorkerCommand& command) {
+  if (command.role == "prefill") return;
+  const std::string join = parse_endpoint(command.join)->host;
+  if (!command.kv_advertise.empty()) {
+    if (!leaves_from(parse_endpoint(command.kv_advertise)->host).empty()) return;
+    return say("WARNING: --kv-advertise " + command.kv_advertise +
+               ": no such host, or no way to it from here; workers there will not find this one");
+  }
+  if (loopback(parse_endpoint(command.kv)->host) && !loopback(join)) {
+    say("WARNING: --kv " + command.kv + " is on loopback and the cluster at " + join +
+        ": workers on other machines cannot send KV here; give --kv HOST:PORT");
+  }
+}
+
 int serve_until_end(const WorkerCommand& command, const LoadedModel& model,
                     WorkerStatusPort& eyes) {
   AsioRuntime runtime(1);
@@ -100,11 +122,12 @@ int serve_until_end(const WorkerCommand& command, const LoadedModel& model,
   };
   worker::WorkerOptions options = model.worker_options(kRoles.at(command.role), command.name);
   options.kv = *parse_endpoint(command.kv);
-  options.metrics = eyes.endpoint();
+  options.metrics = advertised(eyes.endpoint(), command.process.metrics_advertise,
+                               {parse_endpoint(command.join)->host});
   options.probes = eyes.probes();
-  if (!command.kv_advertise.empty()) options.kv_advertise = *parse_endpoint(command.kv_advertise);
+  options.kv_advertise = kv_advertise(command);
   options.prefix_cache = command.prefix_cache;
-  options.drain = std::chrono::seconds(command.drain_timeout);
+  options.drain = command.process.drain();
   Status last, why;
   {
     const auto node = std::make_shared<worker::WorkerNode>(
@@ -122,7 +145,7 @@ int serve_until_end(const WorkerCommand& command, const LoadedModel& model,
                          eyes.draining();
                          if (!command.supervised)
                            say("leaving: no new work, what runs gets " +
-                               std::to_string(command.drain_timeout) + " s");
+                               std::to_string(command.process.drain_timeout) + " s");
                          alive->drain(grace, [end] { end({}); });
                        });
     why = ended.get_future().get();
@@ -134,17 +157,14 @@ int serve_until_end(const WorkerCommand& command, const LoadedModel& model,
 int work(WorkerCommand command) {
   if (command.name.empty()) command.name = command.role;
   const Status open =
-      check_exposure(*parse_endpoint(command.kv), "the KV channel", command.insecure_mesh);
+      check_exposure(*parse_endpoint(command.kv), "the KV channel", command.process.insecure_mesh);
   if (!open.ok()) return fail(open);
-  if (command.metrics != kNoMetrics) {
-    const Status shown =
-        check_exposure(*parse_endpoint(command.metrics), "the metrics port", command.insecure_mesh);
-    if (!shown.ok()) return fail(shown);
-  }
+  if (Status shown = command.process.check_metrics_exposure(); !shown.ok()) return fail(shown);
   if (!command.kv_advertise.empty() && command.role == "prefill")
     return fail_usage("--kv-advertise is for workers that take KV, not for --role prefill");
+  warn_of_kv(command);
   // Open before the model is loaded: whoever looks sees that it lives and how far it is.
-  const auto eyes = WorkerStatusPort::open(command.metrics, command.role);
+  const auto eyes = WorkerStatusPort::open(command.process.metrics, command.role);
   if (!eyes) return fail(eyes.error());
   std::this_thread::sleep_for(std::chrono::milliseconds(command.load_delay_ms));
   auto model = load_model(command.model, command.engine, kContexts, command.supervised,
@@ -178,28 +198,12 @@ void add_worker(CLI::App& program, Action& action) {
       ->add_option("--kv-advertise", options->kv_advertise,
                    "HOST:PORT where other workers reach --kv, if not there (NAT, proxy)")
       ->check(endpoint());
-  command
-      ->add_option("--prefix-cache", options->prefix_cache,
-                   "Keep the KV of prompts for later ones that begin alike: on or off")
-      ->transform(on_off())
-      ->default_str("on");
-  command
-      ->add_option("--drain-timeout", options->drain_timeout,
-                   "Seconds that running sequences get after SIGTERM")
-      ->check(whole(0, kDrainSecondsMax))
-      ->capture_default_str();
-  command
-      ->add_option("--metrics", options->metrics,
-                   "HOST:PORT for metrics and health, or none; port 0: any")
-      ->check(metrics_address())
-      ->capture_default_str();
+  add_prefix_cache(*command, options->prefix_cache);
+  options->process.add_to(*command, kWorkerMetrics, "port 0: any");
   command->add_option("--test-load-delay-ms", options->load_delay_ms)
       ->check(whole(0, 600'000))
       ->group("");
   command->add_option("--name", options->name, "Name for people; default: the role");
-  command->add_flag("--insecure-mesh", options->insecure_mesh,
-                    "Allow other than loopback addresses although nothing is encrypted yet");
-  command->add_flag("--json", options->json, "Events as JSON objects, one a line");
   command->add_flag("--supervised", options->supervised)->group("");
   options->engine.add_to(*command);
   command->callback([options, &action] { action = [options] { return work(*options); }; });

@@ -60,6 +60,14 @@ int stream(Options options) {
   if (!address) return fail(address.error());
   auto client = headrace::client::Client::connect(*address);
   if (!client) return fail(client.error());
+  // Other ports take a connection too and then say nothing of use.
+  if (const auto info = (*client)->hello("stream"); !info) {
+    std::fprintf(stderr,
+                 "stream: no answer of a coordinator at %s: is that its port for clients, not the "
+                 "one of mesh or metrics?\n",
+                 options.address.c_str());
+    return 1;
+  }
 
   options.request.resumable = true;
   uint32_t tokens = 0;

@@ -24,6 +24,10 @@ RESUME_WITHIN = 30  # seconds, as long as a coordinator keeps a request whose cl
 SILENCE = 5         # seconds without an answer to `hello`: the connection is lost
 
 
+class NoCoordinator(Exception):
+    """Nobody who speaks this protocol answers at the address."""
+
+
 class Sink(api.TokenSink.Server):
     """Takes the chunks. Returning from `write` is the credit for more."""
 
@@ -79,13 +83,32 @@ async def watch(headrace):
         await asyncio.wait_for(headrace.hello(client="stream.py"), SILENCE)
 
 
+async def greet(headrace):
+    """Other ports, of the mesh or of metrics, take a connection too and then say nothing of use."""
+    try:
+        await asyncio.wait_for(headrace.hello(client="stream.py"), SILENCE)
+    except (capnp.KjException, asyncio.TimeoutError):
+        raise NoCoordinator("no answer of a coordinator: is that its port for clients, not the one "
+                            "of mesh or metrics?") from None
+
+
 async def follow(options, answer, request_id, begun):
     """One connection: the end of the answer, or an exception when the connection is lost."""
-    host, port = options.address.rsplit(":", 1)
+    host, port = options.address
     stream = await asyncio.wait_for(
-        capnp.AsyncIoStream.create_connection(host=host.strip("[]"), port=int(port)), 5)
+        capnp.AsyncIoStream.create_connection(host=host, port=port), SILENCE)
     client = capnp.TwoPartyClient(stream)
     headrace = client.bootstrap().cast_as(api.Headrace)
+    try:
+        if not begun.is_set():
+            await greet(headrace)
+        return await follow_over(headrace, options, answer, request_id, begun)
+    finally:
+        client.close()
+        stream.close()
+
+
+async def follow_over(headrace, options, answer, request_id, begun):
     sink = Sink(answer)
     if begun.is_set():
         call = headrace.resume(request={"hi": request_id[0], "lo": request_id[1]},
@@ -112,8 +135,6 @@ async def follow(options, answer, request_id, begun):
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        client.close()
-        stream.close()
 
 
 async def stream_answer(options):
@@ -149,9 +170,16 @@ def report(answer, end):
     return 0
 
 
+def address(text):
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise argparse.ArgumentTypeError(f"takes HOST:PORT, not {text!r}")
+    return host.strip("[]"), int(port)
+
+
 async def main():
     parser = argparse.ArgumentParser(description="Stream one answer of a Headrace cluster.")
-    parser.add_argument("address", metavar="HOST:PORT")
+    parser.add_argument("address", metavar="HOST:PORT", type=address)
     parser.add_argument("prompt")
     parser.add_argument("--chat", action="store_true")
     parser.add_argument("--max-tokens", type=int)
@@ -159,9 +187,9 @@ async def main():
     options = parser.parse_args()
     try:
         answer, end = await stream_answer(options)
-    except (capnp.KjException, OSError, asyncio.TimeoutError) as problem:
-        print(f"stream.py: {options.address}: {str(problem) or 'no answer in time'}",
-              file=sys.stderr)
+    except (NoCoordinator, capnp.KjException, OSError, ValueError, asyncio.TimeoutError) as problem:
+        print(f"stream.py: {':'.join(map(str, options.address))}: "
+              f"{str(problem) or 'no answer in time'}", file=sys.stderr)
         return 1
     return report(answer, end)
 

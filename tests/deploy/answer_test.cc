@@ -54,13 +54,50 @@ TEST_CASE("the ceiling is the limit over the bytes of a token") {
 TEST_CASE("text streams as it comes, figures go to stderr") {
   Capture out(STDOUT_FILENO), err(STDERR_FILENO);
   AnswerPrinter printer(false, {1, 2});
-  printer.on(Chunk{0, {1, 2}, "Hel"});
-  printer.on(Chunk{2, {3}, ""});
+  CHECK(printer.on(Chunk{0, {1, 2}, "Hel"}));
+  CHECK(printer.on(Chunk{2, {3}, ""}));
   Ended end = ended(Finish::kLength, 0.5, 1);
   end.text = "lo";
-  CHECK(printer.finish(end, {}, {}, false) == kExitOk);
-  CHECK(err.text() == "headrace: 3 tokens, 4.0 tok/s, 0.00 GB/s; first token after 500 ms\n");
+  Asked asked;
+  asked.max_tokens = 5;
+  CHECK(printer.finish(end, {}, {}, asked) == kExitOk);
+  CHECK(err.text() ==
+        "headrace: ended at --max-tokens 5\n"
+        "headrace: 3 tokens, 4.0 tok/s, 0.00 GB/s; first token after 500 ms\n");
   CHECK(out.text() == "Hello\n");
+}
+
+TEST_CASE("why an answer ended, unless it ended by itself") {
+  Answer answer;
+  Asked asked;
+  answer.text = "Hello";
+  answer.ended = ended(Finish::kStop, 0.5, 1);  // 10 + 5 tokens
+  CHECK(why_ended(answer, asked).empty());
+  answer.ended.finish = Finish::kLength;
+  CHECK(why_ended(answer, asked).find("prompt and answer have 15 tokens") != std::string::npos);
+  asked.max_tokens = 6;  // not reached: the context was
+  CHECK(why_ended(answer, asked).find("context") != std::string::npos);
+  asked.max_tokens = 5;
+  CHECK(why_ended(answer, asked) == "ended at --max-tokens 5");
+  asked.max_tokens = {};
+  asked.resumed = true;
+  CHECK(why_ended(answer, asked).find("it was asked with") != std::string::npos);
+}
+
+TEST_CASE("an empty answer hints at --chat, where that would help") {
+  Answer answer;
+  Asked asked;
+  answer.text = " \n";
+  answer.ended = ended(Finish::kStop, 0.5, 1);
+  CHECK(why_ended(answer, asked) == "the answer is empty: the model ended at once");
+  asked.plain = true;
+  CHECK(why_ended(answer, asked).find("--chat") == std::string::npos);
+  asked.can_chat = true;
+  CHECK(why_ended(answer, asked).find("try --chat") != std::string::npos);
+  asked.stops = true;
+  CHECK(why_ended(answer, asked).find("a stop or") != std::string::npos);
+  asked.plain = false;
+  CHECK(why_ended(answer, asked).find("--chat") == std::string::npos);
 }
 
 TEST_CASE("JSON is one object at the end") {
@@ -69,7 +106,9 @@ TEST_CASE("JSON is one object at the end") {
   printer.on(Chunk{0, {7}, "x"});
   Ended end = ended(Finish::kStop, 0.5, 1);
   end.kv = Digest{1, 2};
-  CHECK(printer.finish(end, {}, {}, true) == kExitOk);
+  Asked asked;
+  asked.kv_digest = true;
+  CHECK(printer.finish(end, {}, {}, asked) == kExitOk);
   const auto json = nlohmann::json::parse(out.text());
   CHECK(json["ids"] == std::vector<Token>{7});
   CHECK(json["text"] == "x");
@@ -87,7 +126,7 @@ TEST_CASE("an answer cut short says why, on both ways out") {
   printer.on(Chunk{0, {7}, "x"});
   Ended end = ended(Finish::kError, 0, 1);
   end.status = error(Errc::kDisconnected, "the worker is gone");
-  CHECK(printer.finish(end, {}, {}, false) == kExitFailed);
+  CHECK(printer.finish(end, {}, {}, {}) == kExitFailed);
   CHECK(err.text() == "headrace: the worker is gone\n");
   const auto json = nlohmann::json::parse(out.text());
   CHECK(json["finish"] == "error");
@@ -99,7 +138,7 @@ TEST_CASE("a refusal is no object") {
   AnswerPrinter printer(true, {1, 2});
   Ended end = ended(Finish::kError, 0, 0);
   end.status = error(Errc::kInvalid, "no");
-  CHECK(printer.finish(end, {}, {}, false) == kExitFailed);
+  CHECK(printer.finish(end, {}, {}, {}) == kExitFailed);
   CHECK(out.text().empty());
 }
 

@@ -55,6 +55,14 @@ std::string parse(CLI::Validator check, const std::string& text) {
   return {};
 }
 
+TEST_CASE("texts have bounds and are UTF-8") {
+  CHECK(parse(text_of(1, 4), "abcd").empty());
+  CHECK(parse(text_of(1, 4), "abcde") == "--x: takes at most 4 bytes, not 5");
+  CHECK(parse(text_of(1, 4), "") == "--x: takes a text that is not empty");
+  CHECK(parse(text_of(0, 4), "").empty());
+  CHECK(parse(text_of(1, 4), "a\xff") == "--x: takes UTF-8, which ends at byte 1");
+}
+
 TEST_CASE("checks of options name the range and what was typed") {
   CHECK(parse(whole(1, 9), "5").empty());
   CHECK(parse(whole(1, 9), "10") == "--x: takes a whole number from 1 to 9, not '10'");

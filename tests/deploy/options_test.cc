@@ -69,6 +69,29 @@ TEST_CASE("prompts take the form that was asked for") {
   CHECK(!ids.read_prompt("hi", true));
 }
 
+TEST_CASE("refusals of the coordinator in words of the command line") {
+  const auto said = [](Errc code, const char* text) {
+    return in_option_words(error(code, text)).message;
+  };
+  CHECK(said(Errc::kInvalid, "stop_tokens: id 7 is") == "--stop-token: id 7 is");
+  CHECK(said(Errc::kInvalid, "logit_bias names token 9") == "--logit-bias names token 9");
+  CHECK(said(Errc::kInvalid, "stop[3] is empty") == "--stop[3] is empty");
+  CHECK(said(Errc::kInvalid, "stopped by top_p") == "stopped by top_p");
+  CHECK(said(Errc::kInternal, "stop: no") == "stop: no");
+}
+
+TEST_CASE("too many of an option, and a token named twice") {
+  AskOptions ask;
+  CHECK(ask.check().ok());
+  ask.stop.assign(16, "x");
+  ask.logit_bias = {"1=2", "3=4"};
+  CHECK(ask.check().ok());
+  ask.logit_bias.push_back("1=-5");
+  CHECK(ask.check().message == "--logit-bias names token 1 twice");
+  ask.stop.push_back("x");
+  CHECK(ask.check().message == "--stop is given 17 times, the limit is 16");
+}
+
 TEST_CASE("what a child is given is what was asked for") {
   EngineOptions options;
   options.threads = 3;

@@ -1,6 +1,9 @@
 #include "deploy/cli/output.h"
 
 #include <doctest/doctest.h>
+#include <unistd.h>
+
+#include <future>
 
 #include "tests/deploy/capture.h"
 
@@ -15,6 +18,30 @@ TEST_CASE("an outcome is one line and a status") {
   CHECK(errors.text() ==
         "headrace: no such thing\nheadrace: " + std::string(name(Errc::kDeadline)) +
             "\nheadrace: unknown option --x\n");
+}
+
+TEST_CASE("a reader of stdout that goes away is noticed without a write") {
+  int ends[2];
+  REQUIRE(pipe(ends) == 0);
+  std::fflush(stdout);
+  const int kept = dup(STDOUT_FILENO);
+  dup2(ends[1], STDOUT_FILENO);
+  std::promise<void> gone;
+  const bool before = stdout_works();
+  {
+    OutputWatch unneeded([] {});  // ends while the reader is there
+  }
+  {
+    const OutputWatch watch([&gone] { gone.set_value(); });
+    close(ends[0]);
+    gone.get_future().wait();
+  }
+  const bool after = stdout_works();
+  dup2(kept, STDOUT_FILENO);
+  close(ends[1]);
+  close(kept);
+  CHECK(before);
+  CHECK(!after);
 }
 
 TEST_CASE("JSON keeps its order and is always UTF-8") {

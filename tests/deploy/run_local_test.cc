@@ -1,5 +1,7 @@
 #include <doctest/doctest.h>
 
+#include <cstdio>
+
 #include "tests/deploy/headrace.h"
 
 namespace headrace::cli {
@@ -24,6 +26,36 @@ TEST_CASE("a prompt too long or empty is refused in one line (H06, H07)") {
       headrace({"run", kModel, "--json", "--max-tokens", "100", std::string(500, 'a')}).json();
   CHECK(json["usage"]["completion_tokens"] == 12);
   CHECK(json["finish"] == "length");
+}
+
+TEST_CASE("an answer that did not end by itself says why on stderr, and only there") {
+  const Outcome cut = headrace({"run", kModel, "--max-tokens", "3", "A"});
+  CHECK(cut.out == "BCD\n");
+  CHECK(cut.err.starts_with("headrace: ended at --max-tokens 3\n"));
+  const Outcome full = headrace({"run", kModel, std::string(500, 'a')});
+  CHECK(full.err.find("prompt and answer have 512 tokens") != std::string::npos);
+  CHECK(headrace({"run", kModel, "A"}).err.find("ended") == std::string::npos);
+  const Outcome empty = headrace({"run", kModel, "A", "--stop", "B"});
+  CHECK(empty.out.empty());
+  CHECK(empty.err.find("the answer is empty") != std::string::npos);
+}
+
+TEST_CASE("a reader that goes away ends the answer, with --json too") {
+  // The reader ends at once; 400 tokens of the script model, after its load, take longer.
+  for (const char* words : {"", " --json"}) {
+    const std::string script = "exec 5>&1; { " HEADRACE_BINARY " run " + kModel +
+                               " a --max-tokens 400" + words +
+                               " 2>&5; echo \"rc $?\" >&5; } | true";
+    std::FILE* out = popen(("bash -c '" + script + "'").c_str(), "r");
+    REQUIRE(out != nullptr);
+    std::string said;
+    char piece[512];
+    while (const size_t n = std::fread(piece, 1, sizeof piece, out)) said.append(piece, n);
+    pclose(out);
+    CHECK(said ==
+          "headrace: cannot write the answer to standard output; the request is cancelled\n"
+          "rc 1\n");
+  }
 }
 
 TEST_CASE("a seed gives the same answer again, other seeds give others") {

@@ -61,6 +61,44 @@ TEST_CASE("a request by name, and what it takes to resume one") {
   CHECK(headrace({"run", "", "A"}).one_error("is empty"));
 }
 
+TEST_CASE("options that would do nothing are refused by name, those of the environment ignored") {
+  const std::vector<std::string> there{"run", "--connect", "127.0.0.1:9"};
+  const auto ask = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), there.begin(), there.end());
+    return headrace(more);
+  };
+  for (const char* option : {"--device=cpu", "--threads=2", "--kv-block-tokens=32"}) {
+    const std::string word = option;
+    const Outcome refused = ask({option, "A"});
+    CAPTURE(word);
+    CHECK(refused.status == 2);
+    CHECK(refused.one_error(word.substr(0, word.find('=')) + " does nothing with --connect"));
+  }
+  CHECK(ask({"--state-dir", HEADRACE_TEST_STATE, "A"}).one_error("cannot connect"));
+  setenv("HEADRACE_THREADS", "2", 1);
+  CHECK(ask({"A"}).one_error("cannot connect"));
+  unsetenv("HEADRACE_THREADS");
+  for (const char* option : {"--temperature=1", "--max-tokens=3", "--stop=x", "--chat", "--seed=1",
+                             "--kv-digest", "--cache-salt=x"}) {
+    const std::string word = option;
+    const Outcome refused = ask({"--resume", std::string(32, 'a'), option});
+    CAPTURE(word);
+    CHECK(refused.status == 2);
+    CHECK(refused.one_error(word.substr(0, word.find('=')) + " does nothing with --resume"));
+  }
+}
+
+TEST_CASE(
+    "stops that are none are wrong usage, what only the model can tell has the option's name") {
+  CHECK(headrace({"run", kModel, "A", "--stop", ""}).one_error("--stop: takes a text"));
+  CHECK(headrace({"run", kModel, "A", "--stop", ""}).status == 2);
+  CHECK(headrace({"run", kModel, "A", "--stop", std::string(257, 'x')}).status == 2);
+  const Outcome token = headrace({"run", kModel, "A", "--stop-token", "999999"});
+  CHECK(token.status == 1);
+  CHECK(token.one_error("--stop-token: id 999999"));
+  CHECK(headrace({"run", kModel, "A", "--logit-bias", "99999=1"}).one_error("--logit-bias names"));
+}
+
 TEST_CASE("penalties, bias, stops and alternatives, in this process") {
   const auto text = [](std::vector<std::string> words) {
     words.insert(words.begin(), {"run", kModel, "--json"});

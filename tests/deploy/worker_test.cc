@@ -17,5 +17,22 @@ TEST_CASE("a worker needs a model, a mesh, and a word for an open KV channel") {
   CHECK(bad.one_error("empty.gguf"));
 }
 
+TEST_CASE("an address for KV that others cannot reach is said at once") {
+  const auto said = [](std::vector<std::string> more) {
+    std::vector<std::string> words{"worker", test_model("bad/empty.gguf")};
+    words.insert(words.end(), more.begin(), more.end());
+    return headrace(words).err;
+  };
+  const std::string mesh = "127.0.0.1:9";
+  CHECK(said({"--join", mesh, "--kv-advertise", "no.such.host.invalid:7402"})
+            .find("WARNING: --kv-advertise no.such.host.invalid:7402") != std::string::npos);
+  CHECK(said({"--join", "192.0.2.1:9"}).find("WARNING: --kv 127.0.0.1:0 is on loopback") !=
+        std::string::npos);
+  CHECK(said({"--join", "192.0.2.1:9", "--role", "prefill"}).find("WARNING") == std::string::npos);
+  CHECK(said({"--join", mesh, "--kv-advertise", "127.0.0.1:7402"}).find("WARNING") ==
+        std::string::npos);
+  CHECK(said({"--join", mesh}).find("WARNING") == std::string::npos);
+}
+
 }  // namespace
 }  // namespace headrace::cli

@@ -10,7 +10,7 @@ import threading
 import time
 import unittest
 
-from cluster import BINARY, HANG, Cluster, headrace, model
+from cluster import BINARY, HANG, Cluster, headrace, model, sanitized
 
 EXAMPLES = pathlib.Path(__file__).resolve().parents[2] / "deploy" / "examples"
 LONG = 400  # tokens of the long answer
@@ -123,6 +123,32 @@ class Clients(unittest.TestCase):
         for _, done in self.each("A", address="127.0.0.1:9"):
             self.assertEqual(done.returncode, 1)
             self.assertIn("127.0.0.1:9", done.stderr)
+
+    def test_wrong_ports(self):
+        """Of the mesh, of metrics, and of one that never says a word: a hint within seconds."""
+        metrics = self.cluster.status()["metrics"]
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            for address in (f"127.0.0.1:{self.cluster.port + 1}", metrics,
+                            "127.0.0.1:%d" % silent.getsockname()[1]):
+                begun = time.monotonic()
+                for _, done in self.each("A", address=address):
+                    self.assertEqual(done.returncode, 1, done.stderr)
+                    self.assertIn("port for clients", done.stderr)
+                    self.assertEqual(len(done.stderr.splitlines()), 1)
+                for words in (["run", "A"], ["status"]):
+                    done = headrace(*words, "--connect", address)
+                    self.assertEqual(done.status, 1)
+                    self.assertIn("port for clients", done.one_error())
+                # Four clients; one alone would go on with its request for 30 s.
+                self.assertLess(time.monotonic() - begun, 60 if sanitized() else 28)
+
+    def test_bad_hosts(self):
+        for address, status in (("no.such.host.invalid:1", 1), ("x" * 80 + ":1", 1),
+                                ("127.0.0.1:x", 2), ("127.0.0.1", 2)):
+            done = subprocess.run([*python_client(), address, "A"], capture_output=True, text=True,
+                                  timeout=HANG)
+            self.assertEqual(done.returncode, status, done.stderr)
+            self.assertNotIn("Traceback", done.stderr)
 
     def test_resume_by_another_process(self):
         """Killed in the middle, taken up by id with `run --resume`."""
