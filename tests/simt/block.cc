@@ -59,8 +59,21 @@ void join(const std::vector<Lane*>& lanes, void* word) {
   for (const Lane* lane : lanes) acquire_as(*lane, word);
 }
 
-Block::Block() = default;
-Block::~Block() { std::free(shared_memory_); }
+// Made here: a fiber is ordered behind what its maker has done.
+Block::Block() : engine_fiber_(sanitizers::new_fiber()) {}
+
+// Ends only after a fault: what paused threads did so far is before whatever the caller does.
+Block::~Block() {
+  for (const auto& lane : lanes_) release_as(*lane, &end_word_);
+  if (engine_fiber_) {
+    engine_caller_ = sanitizers::current_fiber();
+    sanitizers::become(engine_fiber_);
+    end_engine(&end_word_);
+  }
+  sanitizers::acquire(&end_word_);
+  sanitizers::delete_fiber(engine_fiber_);
+  std::free(shared_memory_);
+}
 
 void Block::begin(Grid& grid, uint64_t index) {
   const dim3 blocks = grid.launch.grid;
@@ -103,6 +116,7 @@ void Block::place_lane(unsigned index, uint64_t block) {
   lane.copies.clear();
   lane.groups.clear();
   lane.copies_taken = 0;
+  lane.copying = false;
   lane.bar = nullptr;
   lane.fiber.start(&run_lane, &lane, index);
   acquire_as(lane, &grid_->begin_word);
@@ -126,6 +140,19 @@ void Block::place_shared(size_t bytes) {
   std::memset(shared_memory_, kGuardByte, guard);
   std::memset(shared_, kUnwrittenByte, bytes);
   std::memset(shared_ + bytes, kGuardByte, guard);
+}
+
+void Block::become_engine(const Lane& issuer) {
+  if (!sanitizers::thread()) return;
+  engine_caller_ = sanitizers::current_fiber();
+  sanitizers::become(engine_fiber_);
+  sanitizers::acquire(const_cast<char*>(&issuer.issue_word));
+}
+
+void Block::end_engine(void* word) {
+  if (!sanitizers::thread()) return;
+  sanitizers::release(word);
+  sanitizers::become(engine_caller_);
 }
 
 Block::Stop Block::run(bool stop_at_trigger) {
@@ -283,9 +310,12 @@ FaultError Block::deadlock() const {
   std::string text = "deadlock, no thread can run:";
   const Lane* first = nullptr;
   for (const Group& group : groups) {
-    text += " " + std::to_string(group.count) + " in " + group.first->where + " " +
-            to_string(group.first->at) + " (thread " + std::to_string(group.first->index) + ");";
-    if (!first && group.first->state != Lane::State::kEnded) first = group.first;
+    const bool ended = group.first->state == Lane::State::kEnded;
+    text += " " + std::to_string(group.count) +
+            (ended ? std::string(" have returned")
+                   : std::string(" in ") + group.first->where + " " + to_string(group.first->at)) +
+            " (thread " + std::to_string(group.first->index) + ");";
+    if (!first && !ended) first = group.first;
   }
   text.pop_back();
   return fault(*first, first->at, text);

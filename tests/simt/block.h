@@ -38,6 +38,10 @@ class Block {
   const Grid& grid() const { return *grid_; }
   std::mt19937& random() { return random_; }
   Bulk& bulk() { return bulk_; }
+  // For ThreadSanitizer: what copies in the background. It knows what a thread had done when it
+  // issued the copy, and no more; a thread knows of a copy from the wait on.
+  void become_engine(const Lane& issuer);
+  void end_engine(void* word);  // back to whoever called become_engine; the copy releases `word`
   Warp& warp(const Lane& lane) { return warps_[lane.index / kWarpLanes]; }
   // Lets waiting lanes run, in the current order.
   void wake(std::vector<Lane*> lanes);
@@ -77,6 +81,8 @@ class Block {
   size_t shared_bytes_ = 0;
   char barrier_word_ = 0;
   char end_word_ = 0;
+  void* engine_fiber_ = nullptr;
+  void* engine_caller_ = nullptr;
 };
 
 // For ThreadSanitizer: all these lanes have done what they did before any goes on.

@@ -4,11 +4,8 @@
 
 #include "tests/simt/block.h"
 #include "tests/simt/order.h"
-#include "tests/simt/sanitizers.h"
 
 namespace headrace::simt {
-
-Bulk::~Bulk() { sanitizers::delete_fiber(engine_fiber_); }
 
 void Bulk::begin() {
   barriers_.fill({});
@@ -107,7 +104,7 @@ void Bulk::copy(Lane& lane, const BulkCopy& copy) {
     throw fault(lane, lane.at, "bulk copy to a barrier without mbar_fence_init");
   }
   if (current_order().late_copies) {
-    release_as(lane, &issue_word_);
+    release_as(lane, &lane.issue_word);
     held_.push_back({copy, &lane});
     return;
   }
@@ -123,15 +120,11 @@ bool Bulk::run_one(Block& block) {
   const Held held = held_[next];
   held_.erase(held_.begin() + static_cast<std::ptrdiff_t>(next));
   Barrier& barrier = find(*held.lane, held.copy.bar);
-  if (!engine_fiber_) engine_fiber_ = sanitizers::new_fiber();
-  void* self = sanitizers::current_fiber();
-  sanitizers::become(engine_fiber_);
-  sanitizers::acquire(&issue_word_);
+  block.become_engine(*held.lane);
   here = &held.lane->here;
   held.copy.move(held.copy.shared, held.copy.global, held.copy.bytes);
   here = nullptr;
-  sanitizers::release(&barrier.words[barrier.phase & 1]);
-  sanitizers::become(self);
+  block.end_engine(&barrier.words[barrier.phase & 1]);
   done(*held.lane, barrier, held.copy.bytes);
   return true;
 }

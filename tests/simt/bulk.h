@@ -13,7 +13,6 @@ class Bulk {
  public:
   static constexpr unsigned kBarriersMax = 64;  // a block's, at one time
 
-  ~Bulk();
   void begin();
   void init(Lane& lane, uint64_t* bar, uint32_t arrivals);
   void fence();
@@ -50,8 +49,6 @@ class Bulk {
 
   std::array<Barrier, kBarriersMax> barriers_;
   std::vector<Held> held_;
-  void* engine_fiber_ = nullptr;  // what copies, for the sanitizer
-  char issue_word_ = 0;
 };
 
 }  // namespace headrace::simt

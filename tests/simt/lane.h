@@ -42,6 +42,9 @@ struct Lane {
   std::vector<HeldCopy> copies;
   std::vector<size_t> groups;
   size_t copies_taken = 0;
+  bool copying = false;  // take_copy gave it one, which it does now
+  char issue_word = 0;   // for the sanitizer: all that was done before a copy was issued, ...
+  char done_word = 0;    // ... and the copies waited for
 
   const uint64_t* bar = nullptr;  // waits for this barrier's phase of this parity
   uint32_t parity = 0;

@@ -4,6 +4,7 @@
 
 #include "tests/simt/block.h"
 #include "tests/simt/order.h"
+#include "tests/simt/sanitizers.h"
 
 namespace headrace::simt {
 
@@ -54,17 +55,27 @@ void block_barrier(Site at) {
 
 bool copies_are_late() { return current_order().late_copies; }
 
-void hold_copy(const HeldCopy& copy) { running->copies.push_back(copy); }
+void hold_copy(const HeldCopy& copy) {
+  sanitizers::release(&running->issue_word);
+  running->copies.push_back(copy);
+}
 void commit_copies(Site) { running->groups.push_back(running->copies.size()); }
 
 bool take_copy(int pending, HeldCopy* copy) {
   Lane& lane = *running;
+  if (lane.copying) {
+    lane.block->end_engine(&lane.done_word);
+    sanitizers::acquire(&lane.done_word);
+    lane.copying = false;
+  }
   const size_t kept = static_cast<size_t>(pending);
   if (lane.groups.size() <= kept) return false;
   const size_t due = lane.groups.size() - kept;  // groups
   const size_t end = lane.groups[due - 1];
   if (lane.copies_taken < end) {
     *copy = lane.copies[lane.copies_taken++];
+    lane.block->become_engine(lane);
+    lane.copying = true;
     return true;
   }
   lane.copies.erase(lane.copies.begin(), lane.copies.begin() + static_cast<std::ptrdiff_t>(end));

@@ -16,13 +16,15 @@ extern dim3 gridDim;
 
 namespace headrace::simt {
 
-// A place in a kernel source: HEADRACE_SITE as a default argument is the caller's line.
+// A place in a kernel source. As a default argument, `= Site::here()` is the caller's line.
 struct Site {
   const char* file = "";
   int line = 0;
+
+  static constexpr Site here(const char* in = __builtin_FILE(), int at = __builtin_LINE()) {
+    return {in, at};
+  }
 };
-#define HEADRACE_SITE \
-  ::headrace::simt::Site { __builtin_FILE(), __builtin_LINE() }
 
 // The thread that runs now.
 struct Here {

@@ -33,7 +33,8 @@
 #define __forceinline__ inline __attribute__((always_inline))
 #undef __shared__  // shared memory has exact bounds and a NaN fill: HEADRACE_SHARED alone
 
-#define HEADRACE_SHARED(T, name) T* name = ::headrace::cuda::emulated::shared<T>(HEADRACE_SITE)
+#define HEADRACE_SHARED(T, name) \
+  T* name = ::headrace::cuda::emulated::shared<T>(::headrace::simt::Site::here())
 
 namespace headrace::cuda {
 
@@ -57,12 +58,12 @@ void check_aligned(const void* p, const char* what, Site at) {
   if (reinterpret_cast<uintptr_t>(p) % kBytes) simt::misuse(what, at);
 }
 
-inline void move16(void* to, const void* from) {
+__forceinline__ void move16(void* to, const void* from) {
   *static_cast<Wide*>(to) = *static_cast<const Wide*>(from);
 }
-inline void fill16(void* to, Wide value) { *static_cast<Wide*>(to) = value; }
+__forceinline__ void fill16(void* to, Wide value) { *static_cast<Wide*>(to) = value; }
 // What a copy's target holds until the copy is waited for: NaN in every float format.
-inline void poison16(void* to) { fill16(to, ~Wide{0}); }
+__forceinline__ void poison16(void* to) { fill16(to, ~Wide{0}); }
 
 inline void move_bulk(void* to, const void* from, uint32_t bytes) {
   for (uint32_t i = 0; i < bytes; i += 16) {
@@ -70,7 +71,7 @@ inline void move_bulk(void* to, const void* from, uint32_t bytes) {
   }
 }
 
-inline void do_copy(const simt::HeldCopy& copy) {
+__forceinline__ void do_copy(const simt::HeldCopy& copy) {
   if (!copy.shared) return;
   if (copy.valid) {
     move16(copy.shared, copy.global);
@@ -118,30 +119,30 @@ T change(T* p, Change change_value) {
 
 // ---- Memory
 
-inline uint4 ld16(const void* p, Site at = HEADRACE_SITE) {
+inline uint4 ld16(const void* p, Site at = Site::here()) {
   emulated::check_aligned<16>(p, "ld16: address is not aligned to 16 bytes", at);
   return std::bit_cast<uint4>(*static_cast<const emulated::Wide*>(p));
 }
-inline uint4 ld_stream16(const void* p, Site at = HEADRACE_SITE) {
+inline uint4 ld_stream16(const void* p, Site at = Site::here()) {
   emulated::check_aligned<16>(p, "ld_stream16: address is not aligned to 16 bytes", at);
   if (simt::in_shared(p, 16)) simt::misuse("ld_stream16: address is in shared memory", at);
   return std::bit_cast<uint4>(*static_cast<const emulated::Wide*>(p));
 }
-inline void st16(void* p, uint4 value, Site at = HEADRACE_SITE) {
+inline void st16(void* p, uint4 value, Site at = Site::here()) {
   emulated::check_aligned<16>(p, "st16: address is not aligned to 16 bytes", at);
   emulated::fill16(p, std::bit_cast<__uint128_t>(value));
 }
-inline uint2 ld8(const void* p, Site at = HEADRACE_SITE) {
+inline uint2 ld8(const void* p, Site at = Site::here()) {
   emulated::check_aligned<8>(p, "ld8: address is not aligned to 8 bytes", at);
   return std::bit_cast<uint2>(*static_cast<const emulated::Half*>(p));
 }
-inline void st8(void* p, uint2 value, Site at = HEADRACE_SITE) {
+inline void st8(void* p, uint2 value, Site at = Site::here()) {
   emulated::check_aligned<8>(p, "st8: address is not aligned to 8 bytes", at);
   *static_cast<emulated::Half*>(p) = std::bit_cast<uint64_t>(value);
 }
 
-inline void cp_async16(void* shared, const void* global, bool valid = true,
-                       Site at = HEADRACE_SITE) {
+__forceinline__ void cp_async16(void* shared, const void* global, bool valid = true,
+                                Site at = Site::here()) {
   emulated::check_aligned<16>(shared, "cp_async16: target is not aligned to 16 bytes", at);
   emulated::check_aligned<16>(global, "cp_async16: source is not aligned to 16 bytes", at);
   if (!simt::in_shared(shared, 16)) simt::misuse("cp_async16: target is not in shared memory", at);
@@ -155,65 +156,65 @@ inline void cp_async16(void* shared, const void* global, bool valid = true,
   }
   simt::hold_copy(copy);
 }
-inline void cp_commit(Site at = HEADRACE_SITE) { simt::commit_copies(at); }
+inline void cp_commit(Site at = Site::here()) { simt::commit_copies(at); }
 template <int kPending>
-inline void cp_wait() {
+__forceinline__ void cp_wait() {
   simt::HeldCopy copy;
   while (simt::take_copy(kPending, &copy)) emulated::do_copy(copy);
 }
 
 // ---- Matrices
 
-inline void ldmatrix_x4(uint32_t (&r)[4], const void* row, Site at = HEADRACE_SITE) {
+inline void ldmatrix_x4(uint32_t (&r)[4], const void* row, Site at = Site::here()) {
   simt::load_matrices(r, 4, false, emulated::ldmatrix_row(row, true, at), at);
 }
-inline void ldmatrix_x4_trans(uint32_t (&r)[4], const void* row, Site at = HEADRACE_SITE) {
+inline void ldmatrix_x4_trans(uint32_t (&r)[4], const void* row, Site at = Site::here()) {
   simt::load_matrices(r, 4, true, emulated::ldmatrix_row(row, true, at), at);
 }
-inline void ldmatrix_x2(uint32_t (&r)[2], const void* row, Site at = HEADRACE_SITE) {
+inline void ldmatrix_x2(uint32_t (&r)[2], const void* row, Site at = Site::here()) {
   const bool used = simt::here->thread % 32 < 16;
   simt::load_matrices(r, 2, false, emulated::ldmatrix_row(row, used, at), at);
 }
 inline void mma_f16_16816(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
-                          Site at = HEADRACE_SITE) {
+                          Site at = Site::here()) {
   simt::multiply_16816(d, a, b, false, at);
 }
 inline void mma_bf16_16816(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2],
-                           Site at = HEADRACE_SITE) {
+                           Site at = Site::here()) {
   simt::multiply_16816(d, a, b, true, at);
 }
 
 // ---- Barriers in shared memory and bulk copies
 
-inline void mbar_init(uint64_t* bar, uint32_t arrivals, Site at = HEADRACE_SITE) {
+inline void mbar_init(uint64_t* bar, uint32_t arrivals, Site at = Site::here()) {
   emulated::check_bar(bar, at);
   constexpr uint32_t kArrivalsMax = (1u << 20) - 1;
   if (arrivals == 0 || arrivals > kArrivalsMax) simt::misuse("mbar_init: count out of range", at);
   simt::barrier_init(bar, arrivals, at);
   *bar = simt::kBarrierWord;
 }
-inline void mbar_fence_init(Site at = HEADRACE_SITE) { simt::barrier_fence(at); }
-inline void mbar_expect_tx(uint64_t* bar, uint32_t bytes, Site at = HEADRACE_SITE) {
+inline void mbar_fence_init(Site at = Site::here()) { simt::barrier_fence(at); }
+inline void mbar_expect_tx(uint64_t* bar, uint32_t bytes, Site at = Site::here()) {
   emulated::check_live(bar, at);
   constexpr uint32_t kBytesMax = (1u << 20) - 1;
   if (bytes > kBytesMax) simt::misuse("mbar_expect_tx: more bytes than a barrier counts", at);
   simt::barrier_arrive(bar, bytes, at);
 }
-inline void mbar_arrive(uint64_t* bar, Site at = HEADRACE_SITE) {
+inline void mbar_arrive(uint64_t* bar, Site at = Site::here()) {
   emulated::check_live(bar, at);
   simt::barrier_arrive(bar, 0, at);
 }
-inline void mbar_invalidate(uint64_t* bar, Site at = HEADRACE_SITE) {
+inline void mbar_invalidate(uint64_t* bar, Site at = Site::here()) {
   emulated::check_live(bar, at);
   simt::barrier_invalidate(bar, at);
   *bar = simt::kNoBarrierWord;
 }
-inline void mbar_wait(uint64_t* bar, uint32_t parity, Site at = HEADRACE_SITE) {
+inline void mbar_wait(uint64_t* bar, uint32_t parity, Site at = Site::here()) {
   emulated::check_live(bar, at);
   simt::barrier_wait(bar, parity, at);
 }
 inline void bulk_to_shared(void* shared, const void* global, uint32_t bytes, uint64_t* bar,
-                           Site at = HEADRACE_SITE) {
+                           Site at = Site::here()) {
   emulated::check_live(bar, at);
   emulated::check_aligned<16>(shared, "bulk_to_shared: target is not aligned to 16 bytes", at);
   emulated::check_aligned<16>(global, "bulk_to_shared: source is not aligned to 16 bytes", at);
@@ -232,31 +233,31 @@ inline void bulk_to_shared(void* shared, const void* global, uint32_t bytes, uin
 // ---- Lanes and threads
 
 template <class T>
-inline T shfl_xor(uint32_t mask, T value, int lanes, Site at = HEADRACE_SITE) {
+inline T shfl_xor(uint32_t mask, T value, int lanes, Site at = Site::here()) {
   return std::bit_cast<T>(
       simt::shuffle(simt::Shuffle::kXor, mask, std::bit_cast<uint32_t>(value), lanes, at));
 }
 template <class T>
-inline T shfl_down(uint32_t mask, T value, int delta, Site at = HEADRACE_SITE) {
+inline T shfl_down(uint32_t mask, T value, int delta, Site at = Site::here()) {
   return std::bit_cast<T>(
       simt::shuffle(simt::Shuffle::kDown, mask, std::bit_cast<uint32_t>(value), delta, at));
 }
 template <class T>
-inline T shfl_idx(uint32_t mask, T value, int lane, Site at = HEADRACE_SITE) {
+inline T shfl_idx(uint32_t mask, T value, int lane, Site at = Site::here()) {
   return std::bit_cast<T>(
       simt::shuffle(simt::Shuffle::kIdx, mask, std::bit_cast<uint32_t>(value), lane, at));
 }
-inline uint32_t ballot(uint32_t mask, bool p, Site at = HEADRACE_SITE) {
+inline uint32_t ballot(uint32_t mask, bool p, Site at = Site::here()) {
   return simt::vote("ballot", mask, p, at);
 }
-inline bool any(uint32_t mask, bool p, Site at = HEADRACE_SITE) {
+inline bool any(uint32_t mask, bool p, Site at = Site::here()) {
   return simt::vote("any", mask, p, at) != 0;
 }
-inline bool all(uint32_t mask, bool p, Site at = HEADRACE_SITE) {
+inline bool all(uint32_t mask, bool p, Site at = Site::here()) {
   return simt::vote("all", mask, p, at) == mask;
 }
-inline void syncthreads(Site at = HEADRACE_SITE) { simt::block_barrier(at); }
-inline void syncwarp(uint32_t mask = kFullMask, Site at = HEADRACE_SITE) {
+inline void syncthreads(Site at = Site::here()) { simt::block_barrier(at); }
+inline void syncwarp(uint32_t mask = kFullMask, Site at = Site::here()) {
   simt::warp_barrier(mask, at);
 }
 
@@ -273,8 +274,8 @@ inline T atomic_cas(T* p, T expected, T desired) {
   return emulated::change(p, [&](T before) { return before == expected ? desired : before; });
 }
 inline void thread_fence() { simt::here->fenced = true; }
-inline void grid_dependency_wait(Site at = HEADRACE_SITE) { simt::dependency_wait(at); }
-inline void grid_dependency_trigger(Site at = HEADRACE_SITE) { simt::dependency_trigger(at); }
+inline void grid_dependency_wait(Site at = Site::here()) { simt::dependency_wait(at); }
+inline void grid_dependency_trigger(Site at = Site::here()) { simt::dependency_trigger(at); }
 
 }  // namespace headrace::cuda
 
