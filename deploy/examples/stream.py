@@ -177,13 +177,19 @@ def address(text):
     return host.strip("[]"), int(port)
 
 
+def tokens(text):
+    if not text.isdecimal() or not 0 < int(text) < 1 << 32:
+        raise argparse.ArgumentTypeError(f"takes a number of tokens, not {text!r}")
+    return int(text)
+
+
 async def main():
     parser = argparse.ArgumentParser(description="Stream one answer of a Headrace cluster.")
     parser.add_argument("address", metavar="HOST:PORT", type=address)
     parser.add_argument("prompt")
     parser.add_argument("--chat", action="store_true")
-    parser.add_argument("--max-tokens", type=int)
-    parser.add_argument("--cancel-after", type=int, default=0, metavar="TOKENS")
+    parser.add_argument("--max-tokens", type=tokens, metavar="N")
+    parser.add_argument("--cancel-after", type=tokens, default=0, metavar="N")
     options = parser.parse_args()
     try:
         answer, end = await stream_answer(options)
