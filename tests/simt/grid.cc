@@ -101,11 +101,14 @@ class Chain {
   void run() {
     for (size_t first = 0; first < runs_.size(); ++first) {
       first_ = first;
-      for (size_t i = first; current_order().early_dependents && i + 1 < runs_.size(); ++i) {
-        go_on(i, true);
-        if (!runs_[i].all_triggered()) break;
-        if (i + 2 == runs_.size()) go_on(i + 1, false);
+      // Those behind go as far as they can before the first of them goes on.
+      size_t last = first;
+      while (current_order().early_dependents && last + 1 < runs_.size()) {
+        go_on(last, true);
+        if (!runs_[last].all_triggered()) break;
+        ++last;
       }
+      for (; last > first; --last) go_on(last, false);
       go_on(first, false);
       runs_[first].grid.complete = true;
     }

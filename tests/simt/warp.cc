@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cstdio>
+#include <cstring>
 
 #include "tests/simt/block.h"
 
@@ -78,7 +79,7 @@ void Warp::arrive(Lane& lane, const Meeting& meeting) {
   for (size_t i = 0; i < open_.size(); ++i) {
     const Open& open = open_[i];
     if (!(open.meeting.mask & bit)) continue;
-    if (open.meeting.mask != meeting.mask || open.meeting.combine != meeting.combine ||
+    if (open.meeting.mask != meeting.mask || std::strcmp(open.meeting.name, meeting.name) != 0 ||
         !same_line(open.at, lane.at)) {
       throw fault(lane, lane.at,
                   "divergent " + text(meeting) + ": lanes " + hex(open.arrived) +
