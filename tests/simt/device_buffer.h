@@ -10,12 +10,14 @@ namespace headrace::simt {
 
 // What kernel tests hold on a device, on the real runtime and on the stand-in alike.
 
-class Stream {
+class TestStream {
  public:
-  Stream() { REQUIRE(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking) == cudaSuccess); }
-  ~Stream() { cudaStreamDestroy(stream_); }
-  Stream(const Stream&) = delete;
-  Stream& operator=(const Stream&) = delete;
+  TestStream() {
+    REQUIRE(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking) == cudaSuccess);
+  }
+  ~TestStream() { cudaStreamDestroy(stream_); }
+  TestStream(const TestStream&) = delete;
+  TestStream& operator=(const TestStream&) = delete;
 
   cudaStream_t get() const { return stream_; }
   // A kernel's fault shows here, whatever had been said of its launch.
@@ -50,7 +52,7 @@ class DeviceBuffer {
  private:
   void copy(void* to, const void* from, cudaMemcpyKind kind) const {
     if (size_ == 0) return;
-    const Stream stream;
+    const TestStream stream;
     REQUIRE(cudaMemcpyAsync(to, from, size_ * sizeof(T), kind, stream.get()) == cudaSuccess);
     stream.wait();
   }

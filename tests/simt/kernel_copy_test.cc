@@ -25,7 +25,7 @@ TEST_CASE("copy: every size around vectors, warps and blocks, and not a byte mor
       const std::vector<unsigned char> source = pattern(bytes);
       const DeviceBuffer<unsigned char> from(source);
       const DeviceBuffer<unsigned char> to(std::vector<unsigned char>(bytes + kBehind, 0xa5));
-      const Stream stream;
+      const TestStream stream;
       REQUIRE(cuda::enqueue(cuda::CopyBytes{to.get(), from.get(), bytes}, stream.get()) ==
               cudaSuccess);
       stream.wait();
@@ -38,7 +38,7 @@ TEST_CASE("copy: every size around vectors, warps and blocks, and not a byte mor
 
 TEST_CASE("copy: what it does not do is refused, nothing is done at once") {
   const DeviceBuffer<unsigned char> memory(pattern(64));
-  const Stream stream;
+  const TestStream stream;
   unsigned char* p = memory.get();
   CHECK(cuda::enqueue(cuda::CopyBytes{p + 8, p + 32, 8}, stream.get()) == cudaErrorInvalidValue);
   CHECK(cuda::enqueue(cuda::CopyBytes{p + 32, p + 1, 8}, stream.get()) == cudaErrorInvalidValue);

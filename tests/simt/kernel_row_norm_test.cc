@@ -58,7 +58,7 @@ TEST_CASE("row norm: every number of vectors a thread, in place or not") {
       const DeviceBuffer<uint16_t> device_in(in);
       const DeviceBuffer<uint16_t> device_gain(gain);
       const DeviceBuffer<uint16_t> out(std::vector<uint16_t>(in.size(), 0x7fc0));
-      const Stream stream;
+      const TestStream stream;
       cuda::RowNorm op{out.get(),  device_in.get(), device_gain.get(),
                        shape.rows, shape.columns,   1e-5f};
       REQUIRE(cuda::enqueue(op, stream.get()) == cudaSuccess);
@@ -75,7 +75,7 @@ TEST_CASE("row norm: every number of vectors a thread, in place or not") {
 TEST_CASE("row norm: a row of zeros stays one") {
   const DeviceBuffer<uint16_t> row(std::vector<uint16_t>(64, 0));
   const DeviceBuffer<uint16_t> gain(random_bf16s(64, 3));
-  const Stream stream;
+  const TestStream stream;
   const cuda::RowNorm op{row.get(), row.get(), gain.get(), 1, 64, 1e-6f};
   REQUIRE(cuda::enqueue(op, stream.get()) == cudaSuccess);
   stream.wait();
@@ -85,7 +85,7 @@ TEST_CASE("row norm: a row of zeros stays one") {
 TEST_CASE("row norm: what it does not do is refused, nothing is done at once") {
   const DeviceBuffer<uint16_t> memory(random_bf16s(64, 4));
   uint16_t* p = memory.get();
-  const Stream stream;
+  const TestStream stream;
   const auto enqueue = [&](uint16_t* out, uint16_t* in, uint16_t* gain, uint32_t rows,
                            uint32_t columns) {
     return cuda::enqueue(cuda::RowNorm{out, in, gain, rows, columns, 1e-5f}, stream.get());

@@ -42,7 +42,7 @@ TEST_CASE("w4 gemv: rows around a warp and a block, columns around a warp's grou
       const W4OnDevice w(expected);
       const DeviceBuffer<uint16_t> x(expected.x);
       const DeviceBuffer<float> y(std::vector<float>(shape.rows, NAN));
-      const Stream stream;
+      const TestStream stream;
       REQUIRE(cuda::enqueue(cuda::W4Gemv{y.get(), w.matrix(), x.get()}, stream.get()) ==
               cudaSuccess);
       stream.wait();
@@ -58,7 +58,7 @@ TEST_CASE("w4 gemv: x may come from the launch in front") {
     const DeviceBuffer<uint16_t> source(expected.x);
     const DeviceBuffer<uint16_t> x(std::vector<uint16_t>(2048, 0x7fc0));
     const DeviceBuffer<float> y(std::vector<float>(20, NAN));
-    const Stream stream;
+    const TestStream stream;
     REQUIRE(cuda::enqueue(cuda::CopyBytes{x.get(), source.get(), 4096}, stream.get()) ==
             cudaSuccess);
     REQUIRE(cuda::enqueue(cuda::W4Gemv{y.get(), w.matrix(), x.get()}, stream.get()) == cudaSuccess);
@@ -72,7 +72,7 @@ TEST_CASE("w4 gemv: as many columns as it does") {
   const W4OnDevice w(expected);
   const DeviceBuffer<uint16_t> x(expected.x);
   const DeviceBuffer<float> y(std::vector<float>(2, NAN));
-  const Stream stream;
+  const TestStream stream;
   REQUIRE(cuda::enqueue(cuda::W4Gemv{y.get(), w.matrix(), x.get()}, stream.get()) == cudaSuccess);
   stream.wait();
   check_close(y.values(), expected);
@@ -83,7 +83,7 @@ TEST_CASE("w4 gemv: what it does not do is refused, nothing is done at once") {
   const W4OnDevice w(small);
   const DeviceBuffer<uint16_t> x(small.x);
   const DeviceBuffer<float> y({1.0f});
-  const Stream stream;
+  const TestStream stream;
   const auto enqueue = [&](cuda::W4Matrix matrix, const uint16_t* from) {
     return cuda::enqueue(cuda::W4Gemv{y.get(), matrix, from}, stream.get());
   };

@@ -18,7 +18,7 @@ Accesses record_once(const std::function<cudaError_t(cudaStream_t)>& enqueue) {
   Order order;
   order.late_copies = false;
   set_order(order);
-  const Stream stream;
+  const TestStream stream;
   return record([&] {
     REQUIRE(enqueue(stream.get()) == cudaSuccess);
     stream.wait();
