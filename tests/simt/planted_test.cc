@@ -1,8 +1,10 @@
 #include <doctest/doctest.h>
 #include <stdio.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -121,6 +123,17 @@ TEST_CASE("simt: without the mistake there is silence in every order") {
       CHECK_MESSAGE(!outcome.fault, outcome.fault->what);
       CHECK(outcome.right);
     }
+  }
+}
+
+TEST_CASE("simt: README's table is ours") {
+  std::ifstream file(std::filesystem::path(__FILE__).parent_path() / "README.md");
+  std::vector<std::string> rows;
+  for (std::string line; std::getline(file, line);) rows.push_back(line);
+  for (const Plant& plant : all_plants()) {
+    const std::string row = std::string("| ") + plant.name + " | " + word(plant.plain) + " | " +
+                            word(plant.asan) + " | " + word(plant.tsan) + " |";
+    CHECK_MESSAGE(std::count(rows.begin(), rows.end(), row) == 1, row);
   }
 }
 
