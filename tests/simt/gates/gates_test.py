@@ -18,6 +18,8 @@ import venv
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 ARCHITECTURES = ["sm_80", "sm_90"]
+# "/*0320*/  @!P0 LDG.E.U16 R71, [R8.64] ;"
+INSTRUCTION = re.compile(r"\s*/\*\w{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)")
 LOCAL_MEMORY = re.compile(r"^(LDL|STL)\b")
 
 
@@ -67,7 +69,7 @@ def read(dump, path):
             current = kernels.setdefault((plain_name(match.group(1)), architecture), Kernel())
         elif current and (match := re.search(r"REG:(\d+) STACK:(\d+) .*LOCAL:(\d+)", line)):
             current.registers, current.stack, current.local = map(int, match.groups())
-        elif current and (match := re.match(r"\s*/\*\w{4,}\*/\s+(?:@!?U?P\w+\s+)?([A-Z][\w.]*)", line)):
+        elif current and (match := INSTRUCTION.match(line)):
             current.instructions.append(match.group(1))
     return kernels
 
@@ -117,6 +119,14 @@ def violations(rules, kernels):
     return found
 
 
+def unprobed(facade, probes):
+    """Functions of the facade's list (comments of dev.h) that probes.cu never calls."""
+    comments = "\n".join(l for l in facade.splitlines() if l.startswith("//"))
+    names = set(re.findall(r"\b(?:void|float2?|uint\d+(?:_t)?|bool|T) (\w+)\(", comments))
+    names |= set(re.findall(r"     (\w+) alike", comments))
+    return sorted(n for n in names if not re.search(rf"\b{n}\b[<(]", probes))
+
+
 def self_test(spilling):
     """What the reader must see in a bad object."""
     rules = {"spilling": ({a: 16 for a in ARCHITECTURES}, ["HMMA"]), "absent": ({}, [])}
@@ -127,6 +137,8 @@ def self_test(spilling):
             sys.exit(f"gates: a planted violation is not seen: {part}\n{found}")
     if "spilling: no rule" not in "\n".join(violations({}, spilling)):
         sys.exit("gates: a kernel without a rule is not seen")
+    if unprobed("//   void a(int x)      b alike\n//   T c(T* p)", "c(1)") != ["a", "b"]:
+        sys.exit("gates: a wrapper without a probe is not seen")
 
 
 def main():
@@ -139,6 +151,8 @@ def main():
     for path in objects:
         kernels.update(read(dump, path))
     found = violations(read_rules(rules), kernels)
+    missing = unprobed((ROOT / "kernels/cuda/dev.h").read_text(), (HERE / "probes.cu").read_text())
+    found += [f"dev.h: {name} has no probe" for name in missing]
     for (name, architecture), kernel in sorted(kernels.items()):
         print(f"{name:20} {architecture}  {kernel.registers:3} registers, "
               f"{len(kernel.instructions):4} instructions")

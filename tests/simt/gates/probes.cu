@@ -54,6 +54,10 @@ __global__ void probe_arithmetic(uint32_t* to, const uint32_t* from, const float
   to[6] = floats_to_e4m3s(floats[4], floats[5]);
   const float2 e = e4m3s_to_floats(static_cast<uint16_t>(c));
   to[7] = float_to_half(e.x) + float_to_bf16(e.y);
+  const float2 h = halves_to_floats(a);
+  const float2 f = bf16s_to_floats(b);
+  const float single = half_to_float(static_cast<uint16_t>(a)) + bf16_to_float(b >> 16);
+  to[8] = floats_to_bf16s(h.x + f.x, h.y + f.y + single);
 }
 
 __global__ void probe_bulk(unsigned char* to, const unsigned char* from) {
