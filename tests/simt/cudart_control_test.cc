@@ -187,6 +187,39 @@ TEST_CASE("shapes that no device runs are refused") {
   CHECK(cudaStreamSynchronize(s) == cudaSuccess);
 }
 
+TEST_CASE("a dependent launch joins the one in front, on a stream and in a graph") {
+  for (Streams mode : kModes) {
+    reset(mode);
+    cudaStream_t s = stream();
+    static int ran;
+    ran = 0;
+    Launch first = launch_of([] { ++ran; }), second = first;
+    second.dependent = true;
+    const auto both = [&] {
+      CHECK(enqueue(first, s) == cudaSuccess);
+      CHECK(enqueue(second, s) == cudaSuccess);
+    };
+    both();
+    CHECK(cudaStreamSynchronize(s) == cudaSuccess);
+    CHECK(ran == 2);
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+    CHECK(cudaStreamBeginCapture(s, cudaStreamCaptureModeGlobal) == cudaSuccess);
+    both();
+    CHECK(cudaStreamEndCapture(s, &graph) == cudaSuccess);
+    CHECK(cudaGraphInstantiate(&exec, graph, 0) == cudaSuccess);
+    for (int i = 2; i <= 3; ++i) {
+      CHECK(cudaGraphLaunch(exec, s) == cudaSuccess);
+      CHECK(cudaStreamSynchronize(s) == cudaSuccess);
+      CHECK(ran == 2 * i);
+    }
+    fail_launch(2);
+    CHECK(cudaGraphLaunch(exec, s) == cudaSuccess);
+    CHECK(cudaStreamSynchronize(s) == cudaErrorLaunchFailure);
+    CHECK(take_reports() == std::vector<std::string>{"test_kernel: an injected failure"});
+  }
+}
+
 TEST_CASE("injected: memory that is not there, a device that is lost") {
   reset(Streams::kLazy, 2);
   set_memory(0, 4096);

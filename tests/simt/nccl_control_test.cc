@@ -235,7 +235,8 @@ TEST_CASE("counts and types that differ: an error of the receiver") {
   }
 }
 
-TEST_CASE("host memory, memory past an allocation, no such peer, stream 0: refused at once") {
+TEST_CASE(
+    "host memory, memory past an allocation, no such peer, oneself, stream 0: refused at once") {
   planted([](int rank, Shared& shared) {
     const End end(rank, shared, 64);
     char host[64];
@@ -245,6 +246,7 @@ TEST_CASE("host memory, memory past an allocation, no such peer, stream 0: refus
     expect(send(host, 64, end.peer, end.stream) == ncclInvalidArgument);
     expect(send(end.memory, 65, end.peer, end.stream) == ncclInvalidArgument);
     expect(send(end.memory, 64, 2, end.stream) == ncclInvalidArgument);
+    expect(send(end.memory, 64, rank, end.stream) == ncclInvalidArgument);
     expect(send(end.memory, 64, end.peer, nullptr) == ncclInvalidArgument);
     ncclGroupStart();
     send(host, 64, end.peer, end.stream);
@@ -325,30 +327,6 @@ TEST_CASE("a graph launches its group again and again") {
     expect(cudaGraphDestroy(graph) == cudaSuccess);
     end.finish();
   });
-}
-
-TEST_CASE("to oneself: both halves in a group are a copy, one half is refused") {
-  reset(Streams::kLazy);
-  ncclUniqueId id;
-  ncclComm_t comm;
-  cudaStream_t stream;
-  void* memory;
-  REQUIRE(ncclGetUniqueId(&id) == ncclSuccess);
-  REQUIRE(ncclCommInitRank(&comm, 1, id, 0) == ncclSuccess);
-  REQUIRE(cudaStreamCreate(&stream) == cudaSuccess);
-  REQUIRE(cudaMalloc(&memory, 16) == cudaSuccess);
-  REQUIRE(cudaMemset(memory, 5, 8) == cudaSuccess);
-  char* const at = static_cast<char*>(memory);
-  CHECK(ncclSend(at, 8, ncclUint8, 0, comm, stream) == ncclInvalidUsage);
-  CHECK(ncclGroupStart() == ncclSuccess);
-  CHECK(ncclSend(at, 8, ncclUint8, 0, comm, stream) == ncclSuccess);
-  CHECK(ncclRecv(at + 8, 8, ncclUint8, 0, comm, stream) == ncclSuccess);
-  CHECK(ncclGroupEnd() == ncclSuccess);
-  CHECK(cudaStreamSynchronize(stream) == cudaSuccess);
-  char host[16];
-  CHECK(cudaMemcpy(host, at, 16, cudaMemcpyDeviceToHost) == cudaSuccess);
-  CHECK(host[15] == 5);
-  CHECK(ncclCommDestroy(comm) == ncclSuccess);
 }
 
 }  // namespace headrace::simt

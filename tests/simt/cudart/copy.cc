@@ -8,12 +8,8 @@ namespace {
 
 struct Copy {
   char* to = nullptr;
-  size_t to_pitch = 0;
   const char* from = nullptr;
-  size_t from_pitch = 0;
-  size_t width = 0, rows = 1;
-  size_t to_span() const { return to_pitch * (rows - 1) + width; }
-  size_t from_span() const { return from_pitch * (rows - 1) + width; }
+  size_t bytes = 0;
 };
 
 // What the memory is, or "out of bounds" as a report.
@@ -45,23 +41,18 @@ struct Kinds {
 };
 
 cudaError_t check(Runtime& rt, const Copy& copy, cudaMemcpyKind kind, Kinds* kinds) {
-  if (copy.width > copy.to_pitch || copy.width > copy.from_pitch) return cudaErrorInvalidPitchValue;
-  if (cudaError_t error = classify(rt, copy.to, copy.to_span(), &kinds->to)) return error;
-  if (cudaError_t error = classify(rt, copy.from, copy.from_span(), &kinds->from)) return error;
+  if (cudaError_t error = classify(rt, copy.to, copy.bytes, &kinds->to)) return error;
+  if (cudaError_t error = classify(rt, copy.from, copy.bytes, &kinds->from)) return error;
   if (!kind_fits(kind, kinds->to == Memory::kDevice, kinds->from == Memory::kDevice)) {
     return refuse(rt, cudaErrorInvalidMemcpyDirection, "a copy of another kind than it says");
   }
-  if (copy.to < copy.from + copy.from_span() && copy.from < copy.to + copy.to_span()) {
+  if (copy.to < copy.from + copy.bytes && copy.from < copy.to + copy.bytes) {
     return refuse(rt, cudaErrorInvalidValue, "a copy onto itself");
   }
   return cudaSuccess;
 }
 
-void move(const Copy& copy) {
-  for (size_t row = 0; row < copy.rows; ++row) {
-    std::memcpy(copy.to + row * copy.to_pitch, copy.from + row * copy.from_pitch, copy.width);
-  }
-}
+void move(const Copy& copy) { std::memcpy(copy.to, copy.from, copy.bytes); }
 
 // Memory may have gone since the call: an operation looks again.
 bool still_there(Memory memory, const void* p, size_t bytes, const char* what, int device) {
@@ -77,23 +68,23 @@ cudaError_t copy_async(Copy copy, cudaMemcpyKind kind, cudaStream_t handle) {
   return call([&](Runtime& rt, Lock& lock) {
     const auto stream = find_stream(rt, handle);
     if (!stream) return cudaErrorInvalidResourceHandle;
-    if (!copy.width || !copy.rows) return cudaSuccess;
+    if (!copy.bytes) return cudaSuccess;
     Kinds kinds;
     if (cudaError_t error = check(rt, copy, kind, &kinds)) return error;
     std::shared_ptr<std::string> staged;
     if (kinds.to == Memory::kNone || kinds.from == Memory::kNone) {
-      if (stream->capture || copy.rows != 1) {
-        return refuse(rt, cudaErrorInvalidValue, "pageable memory in a capture or a 2-D copy");
+      if (stream->capture) {
+        return refuse(rt, cudaErrorInvalidValue, "pageable memory in a capture");
       }
       if (kinds.from == Memory::kNone) {  // such a copy's source may be used again at once
-        staged = std::make_shared<std::string>(copy.from, copy.width);
+        staged = std::make_shared<std::string>(copy.from, copy.bytes);
         copy.from = staged->data();
       }
     }
     const int device = stream->device;
     const auto step = [copy, kinds, staged, device] {
-      if (still_there(kinds.to, copy.to, copy.to_span(), "copy", device) &&
-          still_there(kinds.from, copy.from, copy.from_span(), "copy", device)) {
+      if (still_there(kinds.to, copy.to, copy.bytes, "copy", device) &&
+          still_there(kinds.from, copy.from, copy.bytes, "copy", device)) {
         move(copy);
       }
       return Step::kDone;
@@ -120,7 +111,7 @@ cudaError_t check_set(Runtime& rt, void* p, size_t bytes) {
 }
 
 Copy line(void* to, const void* from, size_t bytes) {
-  return {static_cast<char*>(to), bytes, static_cast<const char*>(from), bytes, bytes, 1};
+  return {static_cast<char*>(to), static_cast<const char*>(from), bytes};
 }
 
 }  // namespace
@@ -128,13 +119,6 @@ Copy line(void* to, const void* from, size_t bytes) {
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
   return copy_async(line(to, from, bytes), kind, stream);
-}
-
-cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch,
-                              size_t width, size_t rows, cudaMemcpyKind kind, cudaStream_t stream) {
-  const Copy copy{
-      static_cast<char*>(to), to_pitch, static_cast<const char*>(from), from_pitch, width, rows};
-  return copy_async(copy, kind, stream);
 }
 
 cudaError_t cudaMemcpyPeerAsync(void* to, int to_device, const void* from, int from_device,

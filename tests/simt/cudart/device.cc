@@ -323,8 +323,6 @@ cudaError_t cudaRuntimeGetVersion(int* version) {
   return cudaSuccess;
 }
 
-cudaError_t cudaDriverGetVersion(int* version) { return cudaRuntimeGetVersion(version); }
-
 const char* cudaGetErrorName(cudaError_t error) {
   switch (error) {
 #define HEADRACE_NAME(name) \

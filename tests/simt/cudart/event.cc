@@ -63,10 +63,6 @@ cudaError_t cudaEventRecord(cudaEvent_t handle, cudaStream_t stream_handle) {
   });
 }
 
-cudaError_t cudaEventRecordWithFlags(cudaEvent_t event, cudaStream_t stream, unsigned int flags) {
-  return flags ? note(cudaErrorInvalidValue) : cudaEventRecord(event, stream);
-}
-
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream_handle, cudaEvent_t handle,
                                 unsigned int flags) {
   return call([&](Runtime& rt, Lock& lock) {

@@ -131,14 +131,6 @@ cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* 
   });
 }
 
-cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t* nodes, size_t* count) {
-  return call([&](Runtime& rt, Lock&) {
-    if (!rt.graphs.count(graph) || !count || nodes) return cudaErrorInvalidValue;  // the count only
-    *count = graph->nodes.size();
-    return cudaSuccess;
-  });
-}
-
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) {
   return call([&](Runtime& rt, Lock&) {
     return rt.graphs.erase(graph) ? cudaSuccess : cudaErrorInvalidValue;
@@ -153,17 +145,6 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t* out, cudaGraph_t graph, unsign
     rt.execs.emplace(exec.get(), exec);
     *out = exec.get();
     return cudaSuccess;
-  });
-}
-
-cudaError_t cudaGraphInstantiateWithFlags(cudaGraphExec_t* out, cudaGraph_t graph,
-                                          unsigned long long flags) {
-  return cudaGraphInstantiate(out, graph, flags);
-}
-
-cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t handle) {
-  return call([&](Runtime& rt, Lock&) {
-    return rt.execs.count(exec) && find_stream(rt, handle) ? cudaSuccess : cudaErrorInvalidValue;
   });
 }
 

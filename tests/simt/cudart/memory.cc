@@ -70,8 +70,7 @@ cudaError_t allocate(Runtime& rt, void** out, size_t bytes, Life life) {
   std::memset(at + bytes, kCanary, kCanaryBytes);
   poison(at + bytes, kCanaryBytes);
   device.used += accounted;
-  rt.memory[reinterpret_cast<uintptr_t>(at)] = {Memory::kDevice, current_device(), bytes, false,
-                                                life};
+  rt.memory[reinterpret_cast<uintptr_t>(at)] = {Memory::kDevice, current_device(), bytes, life};
   *out = at;
   return cudaSuccess;
 }
@@ -91,7 +90,7 @@ void release(Runtime& rt, std::map<uintptr_t, Allocation>::iterator at, const st
   const auto [base, a] = *at;
   char* memory = reinterpret_cast<char*>(base);
   if (a.memory == Memory::kPinned) {
-    if (!a.registered) std::free(memory);
+    std::free(memory);
   } else {
     DeviceAccess access;
     check_canary(rt, base, a, by);
@@ -107,12 +106,11 @@ void release(Runtime& rt, std::map<uintptr_t, Allocation>::iterator at, const st
 }
 
 // The allocation that begins at the address and may be freed.
-cudaError_t free_checked(Runtime& rt, Lock& lock, void* p, Memory memory, bool registered) {
+cudaError_t free_checked(Runtime& rt, Lock& lock, void* p, Memory memory) {
   if (!p) return cudaSuccess;
   if (cudaError_t error = capture_allows(rt)) return error;
   const auto at = rt.memory.find(reinterpret_cast<uintptr_t>(p));
-  if (at == rt.memory.end() || at->second.memory != memory || at->second.life == Life::kGoing ||
-      at->second.registered != registered) {
+  if (at == rt.memory.end() || at->second.memory != memory || at->second.life == Life::kGoing) {
     return refuse(rt, cudaErrorInvalidValue, "free of what was not allocated, or twice");
   }
   const int device = at->second.device;
@@ -175,8 +173,7 @@ cudaError_t cudaMalloc(void** out, size_t bytes) {
 }
 
 cudaError_t cudaFree(void* p) {
-  return call(
-      [&](Runtime& rt, Lock& lock) { return free_checked(rt, lock, p, Memory::kDevice, false); });
+  return call([&](Runtime& rt, Lock& lock) { return free_checked(rt, lock, p, Memory::kDevice); });
 }
 
 cudaError_t cudaMallocAsync(void** out, size_t bytes, cudaStream_t handle) {
@@ -229,7 +226,7 @@ cudaError_t cudaHostAlloc(void** out, size_t bytes, unsigned int) {
     if (rt.fail_allocation > 0 && --rt.fail_allocation == 0) return cudaErrorMemoryAllocation;
     if (posix_memalign(out, kPage, bytes)) return cudaErrorMemoryAllocation;
     std::memset(*out, kUnwritten, bytes);
-    rt.memory[reinterpret_cast<uintptr_t>(*out)] = {Memory::kPinned, current_device(), bytes, false,
+    rt.memory[reinterpret_cast<uintptr_t>(*out)] = {Memory::kPinned, current_device(), bytes,
                                                     Life::kAlive};
     return cudaSuccess;
   });
@@ -238,26 +235,7 @@ cudaError_t cudaHostAlloc(void** out, size_t bytes, unsigned int) {
 cudaError_t cudaMallocHost(void** out, size_t bytes) { return cudaHostAlloc(out, bytes, 0); }
 
 cudaError_t cudaFreeHost(void* p) {
-  return call(
-      [&](Runtime& rt, Lock& lock) { return free_checked(rt, lock, p, Memory::kPinned, false); });
-}
-
-cudaError_t cudaHostRegister(void* p, size_t bytes, unsigned int) {
-  return call([&](Runtime& rt, Lock&) {
-    if (!p || !bytes || in_arena(rt, p)) return cudaErrorInvalidValue;
-    if (find(rt, p) != rt.memory.end()) return cudaErrorHostMemoryAlreadyRegistered;
-    rt.memory[reinterpret_cast<uintptr_t>(p)] = {Memory::kPinned, current_device(), bytes, true,
-                                                 Life::kAlive};
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaHostUnregister(void* p) {
-  return call([&](Runtime& rt, Lock& lock) {
-    const auto at = rt.memory.find(reinterpret_cast<uintptr_t>(p));
-    if (at == rt.memory.end() || !at->second.registered) return cudaErrorHostMemoryNotRegistered;
-    return free_checked(rt, lock, p, Memory::kPinned, true);
-  });
+  return call([&](Runtime& rt, Lock& lock) { return free_checked(rt, lock, p, Memory::kPinned); });
 }
 
 cudaError_t cudaMemGetInfo(size_t* free_bytes, size_t* total) {

@@ -52,7 +52,6 @@ struct Allocation {
   Memory memory = Memory::kNone;
   int device = 0;
   size_t bytes = 0;
-  bool registered = false;  // the program's own memory: cudaHostRegister
   Life life = Life::kAlive;
 };
 

@@ -119,26 +119,6 @@ ncclResult_t launch(Group group, const std::vector<cudaStream_t>& streams, bool 
   return error ? ncclUnhandledCudaError : ncclSuccess;
 }
 
-// Both halves of a transfer to oneself must be of one group; they become a copy.
-ncclResult_t pair_own(const ncclComm& comm, std::vector<Transfer>& transfers,
-                      std::vector<std::pair<Transfer, Transfer>>* pairs) {
-  std::vector<Transfer> halves[2];
-  for (const Transfer& t : transfers) {
-    if (t.peer == comm.rank) halves[t.send].push_back(t);
-  }
-  std::erase_if(transfers, [&](const Transfer& t) { return t.peer == comm.rank; });
-  if (halves[0].size() != halves[1].size()) {
-    return refuse(ncclInvalidUsage, "half a transfer to oneself in a group");
-  }
-  for (size_t i = 0; i < halves[0].size(); ++i) {
-    if (halves[0][i].bytes != halves[1][i].bytes) {
-      return refuse(ncclInvalidUsage, "a receive of another count or type than the send");
-    }
-    pairs->push_back({halves[0][i], halves[1][i]});
-  }
-  return ncclSuccess;
-}
-
 ncclResult_t end_of(const std::shared_ptr<ncclComm>& comm, const std::vector<Call>& group_calls) {
   Group group{comm, {}};
   std::vector<cudaStream_t> streams;
@@ -149,17 +129,8 @@ ncclResult_t end_of(const std::shared_ptr<ncclComm>& comm, const std::vector<Cal
       streams.push_back(call.stream);
     }
   }
-  std::vector<std::pair<Transfer, Transfer>> own;
-  if (ncclResult_t wrong = pair_own(*comm, group.transfers, &own)) return wrong;
   const bool serial = !library().behaviour.concurrent;
-  const auto go = [=] {
-    for (const auto& [to, from] : own) {
-      if (cudaMemcpyAsync(to.data, from.data, to.bytes, cudaMemcpyDeviceToDevice, streams[0])) {
-        return ncclUnhandledCudaError;
-      }
-    }
-    return group.transfers.empty() ? ncclSuccess : launch(group, streams, serial);
-  };
+  const auto go = [=] { return launch(group, streams, serial); };
   if (comm->blocking) return go();
   comm->deferred.push_back(go);
   comm->polls = kPolls;
@@ -188,10 +159,11 @@ ncclResult_t check(const Library& lib, const ncclComm& comm, const Transfer& t, 
   const auto at = find(rt, t.data);
   const bool ours = at != rt.memory.end() && at->second.memory == Memory::kDevice &&
                     at->second.device == comm.device && inside(rt, t.data, t.bytes);
-  if (size && t.peer >= 0 && t.peer < comm.size && (ours || !t.bytes) && find_stream(rt, stream)) {
+  if (size && t.peer >= 0 && t.peer < comm.size && t.peer != comm.rank && (ours || !t.bytes) &&
+      find_stream(rt, stream)) {
     return ncclSuccess;
   }
-  rt.reports.push_back("nccl: a transfer of what is not this device's memory, or of no such peer");
+  rt.reports.push_back("nccl: a transfer of what is not this device's memory, or to no other rank");
   return ncclInvalidArgument;
 }
 
