@@ -1,6 +1,7 @@
 """Metrics and health of a live cluster: pages, readiness, gauges that go back, and a real Prometheus
 that reads saturation and walls under load."""
 
+import json
 import os
 import pathlib
 import signal
@@ -98,6 +99,10 @@ class Load:
         return sum(n for _, n in window[1:]) / (last - window[0][0])
 
 
+# The wall that each worker named most often of late in each phase that ran.
+WALLS = ('topk by (worker, phase) (1, sum_over_time(headrace_wall{wall!="none",worker=~".+"}[2m]) > 0)')
+
+
 def walls(found):
     return {(m["worker"], m["phase"]): m["wall"] for m, _ in found}
 
@@ -120,7 +125,8 @@ class Pages(unittest.TestCase):
         for address in self.addresses():
             for path in ("/live", "/ready", "/health", "/version", "/metrics"):
                 with self.subTest(address=address, path=path):
-                    self.assertEqual(get(address, path)[0], 200)
+                    status, _, text = get(address, path)
+                    self.assertEqual(status, 200, text)
 
     def test_promtool_finds_nothing_to_say(self):
         promtool = str(prometheus.folder() / "promtool")
@@ -252,6 +258,65 @@ class Readiness(unittest.TestCase):
             self.assertEqual([w["metrics"] for w in status["workers"]], ["", ""])
 
 
+class Losses(unittest.TestCase):
+    def targets(self, parts):
+        """Name and address of each."""
+        found = json.loads(get(metrics_of(parts), "/sd/prometheus")[2])
+        return [(t["labels"]["worker"], t["targets"][0]) for t in found]
+
+    def test_a_lost_worker_is_seen_to_be_down_and_a_drained_one_is_gone(self):
+        with Parts(SMALL, prefill=1, decode=1) as parts, Prometheus(metrics_of(parts)) as prom:
+            prom.wait("up == 1", lambda found: len(found) == 3)
+            parts.wait_workers(["prefill-0", "decode-0"])
+            before = self.targets(parts)
+            self.assertEqual(sorted(name for name, _ in before),
+                             ["coordinator", "decode-0", "prefill-0"])
+            parts.named("decode-0").kill()
+            down = prom.wait("up == 0", lambda found: found)
+            self.assertEqual(down[0][0]["worker"], "decode-0")
+            alert = prom.wait('ALERTS{alertname="HeadraceWorkerLost",alertstate="firing"}',
+                              lambda found: found)
+            self.assertEqual([a["reason"] for a, _ in alert], ["disconnected"])
+            self.assertEqual(sorted(self.targets(parts)), sorted(before))
+            parts.named("decode-0").heal()
+            parts.wait_workers(["prefill-0", "decode-0"])
+            prom.wait("up == 1", lambda found: len(found) == 3)  # the new one, in its place
+            self.assertEqual(len(self.targets(parts)), 3)
+            parts.named("prefill-0").process.end()
+            end = time.monotonic() + HANG
+            while len(self.targets(parts)) > 2 and time.monotonic() < end:
+                time.sleep(0.05)
+            self.assertEqual({name for name, _ in self.targets(parts)}, {"coordinator", "decode-0"})
+            page = Page(metrics_of(parts))
+            self.assertEqual(page.value("headrace_workers_lost_total", reason="drained"), 1)
+            self.assertEqual(page.value("headrace_workers_lost_total", reason="disconnected"), 1)
+
+
+class Advertised(unittest.TestCase):
+    def shown(self, *options):
+        with cluster.Cluster(model(SMALL), *options) as c:
+            status = c.status()
+            shown = [status["metrics"]] + [w["metrics"] for w in status["workers"]]
+            for address in shown:
+                self.assertEqual(get(address, "/live")[0], 200)
+            listed = json.loads(get(shown[0], "/sd/prometheus")[2])
+            self.assertEqual(sorted(t["targets"][0] for t in listed), sorted(shown))
+            return shown
+
+    def test_a_wildcard_is_no_address(self):
+        for address in self.shown("--metrics", "0.0.0.0:0", "--insecure-mesh"):
+            self.assertNotIn("0.0.0.0", address)
+
+    def test_what_is_told_is_advertised(self):
+        for address in self.shown("--metrics", "127.0.0.1:0", "--metrics-advertise", "localhost"):
+            self.assertTrue(address.startswith("localhost:"), address)
+
+    def test_nothing_listens_behind_none(self):
+        done = headrace("serve", model(SMALL), "--metrics", "none", "--metrics-advertise", "node7")
+        self.assertEqual(done.status, 1)
+        self.assertIn("--metrics-advertise", done.err)
+
+
 class Walls(unittest.TestCase):
     options = ("--state-dir", str(STATE))
 
@@ -287,7 +352,7 @@ class Walls(unittest.TestCase):
             self.assertEqual(seen[0][0]["role"], "both")
             highest = prom.query("max(max_over_time(headrace_bandwidth_saturation_ratio[1h]))")
             self.assertLessEqual(highest[0][1], 1.05)
-            named = walls(prom.query("headrace_wall == 1"))
+            named = walls(prom.query(WALLS))
             self.assertEqual(named["both-0", "decode"], "dram")
             moved = prom.query('sum(headrace_dram_bytes_total{worker="both-0",kind="weights"})')
             self.assertGreater(moved[0][1], 150 * about["weight_bytes_a_token"])
@@ -299,7 +364,7 @@ class Walls(unittest.TestCase):
                 done = parts.run("--prompt-ids", prompt(1500, 300 + start), "--max-tokens", "150",
                                  "--ignore-eos")
                 self.assertEqual(done.status, 0, done.err)
-            found = prom.wait("headrace_wall == 1", lambda f: len(walls(f)) >= 2)
+            found = prom.wait(WALLS, lambda f: len(walls(f)) >= 2)
             named = walls(found)
             print("135M:", named, prom.query("headrace_bandwidth_saturation_ratio > 0"),
                   prom.query("headrace_compute_saturation_ratio > 0"))
@@ -313,9 +378,20 @@ class Walls(unittest.TestCase):
             for start in range(3):
                 done = parts.run("--prompt-ids", prompt(600, 300 + start), "--max-tokens", "4")
                 self.assertEqual(done.status, 0, done.err)
-            named = prom.wait("headrace_wall == 1",
-                              lambda f: ("prefill-0", "prefill") in walls(f))
-            self.assertEqual(walls(named)["prefill-0", "prefill"], "link")
+            both = {("prefill-0", "prefill"), ("decode-0", "decode")}
+            named = walls(prom.wait(WALLS, lambda f: both <= set(walls(f))))
+            self.assertEqual(named["prefill-0", "prefill"], "link")
+            self.assertEqual(named["decode-0", "decode"], "link")  # it starves for KV
+            # And then nothing: who is idle is at no wall.
+            prom.wait('headrace_wall{wall="none"} == 1', lambda found: len(found) == 4)
+            self.assertEqual(prom.query('headrace_wall{wall!="none"} == 1'), [])
+            status = parts.status()
+            for worker in status["workers"]:
+                for phase in ("prefill", "decode"):
+                    self.assertEqual(worker[phase], {"bandwidth": 0, "compute": 0, "wall": "none"})
+            said = headrace("status", "--connect", parts.address).out
+            self.assertRegex(said, r"worker +prefill-0.*; prefill idle\n")
+            self.assertRegex(said, r"worker +decode-0.*; decode idle\n")
 
 
 if __name__ == "__main__":
