@@ -9,6 +9,7 @@
 #include <cstring>
 #include <functional>
 
+#include "kernels/cuda/dev.h"
 #include "tests/simt/cudart/control.h"
 #include "tests/simt/host_programs.h"
 #include "tests/simt/launch.h"
@@ -193,7 +194,11 @@ TEST_CASE("a dependent launch joins the one in front, on a stream and in a graph
     cudaStream_t s = stream();
     static int ran;
     ran = 0;
-    Launch first = launch_of([] { ++ran; }), second = first;
+    Launch first = launch_of([] {
+      cuda::grid_dependency_wait();
+      ++ran;
+    });
+    Launch second = first;
     second.dependent = true;
     const auto both = [&] {
       CHECK(enqueue(first, s) == cudaSuccess);
