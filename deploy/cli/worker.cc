@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include <chrono>
 #include <cstdio>
 #include <future>
@@ -92,7 +94,8 @@ std::optional<Endpoint> kv_advertise(const WorkerCommand& command) {
   if (!command.kv_advertise.empty()) return *parse_endpoint(command.kv_advertise);
   const std::string listens = parse_endpoint(command.kv)->host;
   if (!wildcard(listens)) return std::nullopt;
-  return advertised({listens, 0}, "", {parse_endpoint(command.join)->host});
+  constexpr uint16_t kAny = 1;  // the port is only known once it listens
+  return Endpoint{advertised({listens, kAny}, "", {parse_endpoint(command.join)->host}).host, 0};
 }
 
 // What keeps others from sending KV here would only show when they try, and on their side.
@@ -154,8 +157,18 @@ int serve_until_end(const WorkerCommand& command, const LoadedModel& model,
   return why.ok() ? kExitOk : fail(why);
 }
 
+// Names are unique in a cluster: role, host, and something that tells two of a host apart.
+std::string default_name(const std::string& role) {
+  char host[65] = {};
+  if (gethostname(host, sizeof host - 1) != 0 || host[0] == '\0')
+    std::snprintf(host, sizeof host, "host");
+  char suffix[8];
+  std::snprintf(suffix, sizeof suffix, "%04x", static_cast<unsigned>(OsRandom().next() & 0xffff));
+  return role + "-" + host + "-" + suffix;
+}
+
 int work(WorkerCommand command) {
-  if (command.name.empty()) command.name = command.role;
+  if (command.name.empty()) command.name = default_name(command.role);
   const Status open =
       check_exposure(*parse_endpoint(command.kv), "the KV channel", command.process.insecure_mesh);
   if (!open.ok()) return fail(open);
@@ -197,13 +210,15 @@ void add_worker(CLI::App& program, Action& action) {
   command
       ->add_option("--kv-advertise", options->kv_advertise,
                    "HOST:PORT where other workers reach --kv, if not there (NAT, proxy)")
-      ->check(endpoint());
+      ->check(endpoint())
+      ->check(advertised_address());
   add_prefix_cache(*command, options->prefix_cache);
   options->process.add_to(*command, kWorkerMetrics, "port 0: any");
   command->add_option("--test-load-delay-ms", options->load_delay_ms)
       ->check(whole(0, 600'000))
       ->group("");
-  command->add_option("--name", options->name, "Name for people; default: the role");
+  command->add_option("--name", options->name,
+                      "Name for people, unique in the cluster; default: role, host, four digits");
   command->add_flag("--supervised", options->supervised)->group("");
   options->engine.add_to(*command);
   command->callback([options, &action] { action = [options] { return work(*options); }; });

@@ -32,6 +32,9 @@ TEST_CASE("an address for KV that others cannot reach is said at once") {
   CHECK(said({"--join", mesh, "--kv-advertise", "127.0.0.1:7402"}).find("WARNING") ==
         std::string::npos);
   CHECK(said({"--join", mesh}).find("WARNING") == std::string::npos);
+  const Outcome all = headrace({"worker", "m", "--join", mesh, "--kv-advertise", "0.0.0.0:7402"});
+  CHECK(all.status == 2);
+  CHECK(all.one_error("--kv-advertise: '0.0.0.0:7402' is no address that others can reach"));
 }
 
 }  // namespace

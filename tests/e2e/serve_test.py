@@ -106,6 +106,20 @@ class Leaves(unittest.TestCase):
 
 
 class Words(unittest.TestCase):
+    def test_a_wildcard_is_told_as_an_address(self):
+        with Cluster(model("script/base.gguf"), prefill=0) as cluster:
+            worker = Process("worker", model("script/base.gguf"), "--join",
+                             f"127.0.0.1:{cluster.port + 1}", "--kv", "0.0.0.0:0",
+                             "--insecure-mesh", "--name", "wild")
+            try:
+                status = cluster.wait_ready(workers=2)
+                kv = next(w["kv"] for w in status["workers"] if w["name"] == "wild")
+                host, port = kv.rsplit(":", 1)
+                self.assertNotIn(host, ("0.0.0.0", "[::]"))
+                self.assertGreater(int(port), 0)
+            finally:
+                self.assertEqual(worker.end(), 0)
+
     def test_the_client_port_is_not_the_mesh(self):
         port = free_ports()
         coordinator = Process("coordinator", "--listen", f"127.0.0.1:{port}", "--mesh",
