@@ -131,10 +131,12 @@ __global__ void look_ahead(const volatile int* table, int* out, int entries, boo
 
 Outcome read_past_table(bool planted) {
   constexpr int kEntries = 30;
-  const std::vector<int> table(kEntries, 7);
+  // Large, so that memory of its own follows it, which no other allocation had before.
+  constexpr size_t kBefore = size_t{1} << 20;
+  const std::vector<int> table(kBefore + kEntries, 7);
   std::vector<int> out(kEntries);
-  auto fault = run_grid(make_launch("look_ahead", 1, kEntries, 0, look_ahead, table.data(),
-                                    out.data(), kEntries, planted));
+  auto fault = run_grid(make_launch("look_ahead", 1, kEntries, 0, look_ahead,
+                                    table.data() + kBefore, out.data(), kEntries, planted));
   return {fault, out[0] == 14 && out[kEntries - 1] == 7};
 }
 
