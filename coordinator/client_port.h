@@ -123,7 +123,8 @@ struct Resume {
   Ref<ClientPort> client;
 };
 
-// To the Dispatcher: end this request, whoever made it. The answer: whether it was running.
+// To the Dispatcher: end this request, whoever made it; an answer that waits to be fetched is
+// dropped. The answer: whether there was one of these, not cancelled before.
 struct AskCancel {
   RequestId request;
   Ref<ReplyPort<bool>> reply;

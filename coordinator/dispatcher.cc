@@ -22,7 +22,8 @@ Dispatcher::Dispatcher(std::shared_ptr<Strand> strand, Random& random, Ref<MeshP
       mesh_(std::move(mesh)),
       make_text_(std::move(make_text)),
       options_(std::move(options)),
-      cache_key_(random_.mint<CacheKey>()) {
+      cache_key_(random_.mint<CacheKey>()),
+      events_(options_.log) {
   watched_ = options_.probes != nullptr;
   if (!watched_) options_.probes = std::make_shared<Probes>();
 }
@@ -38,6 +39,7 @@ Status Dispatcher::check_submit(const Submit& submit) const {
     return error(Errc::kOverloaded,
                  "the queue holds " + std::to_string(kQueueMax) + " requests, its limit");
   if (Status status = no_route(); !status.ok()) return status;
+  if (Status status = all_drain(); !status.ok()) return status;
   return text_room(prompt_bytes(submit.prompt));
 }
 
@@ -45,8 +47,14 @@ Status Dispatcher::no_route() const {
   const bool too_early = !had_route_ && !options_.waits_for_first;
   if (too_early || (!text_ && !text_error_.ok())) return error(Errc::kUnavailable, not_ready());
   if (had_route_ && registry_.decoders() == 0 && strand_->now() - decoders_gone_ > kNoWorkerWait)
-    return error(Errc::kUnavailable, "no worker that decodes is left");
+    return error(Errc::kUnavailable, gone());
   return {};
+}
+
+Status Dispatcher::all_drain() const {
+  const bool closed = registry_.decoders() > 0 && registry_.open_decoders() == 0;
+  if (!closed || strand_->now() - decoders_closed_ <= kNoWorkerWait) return {};
+  return error(Errc::kUnavailable, not_ready());
 }
 
 void Dispatcher::on(Submit submit) {

@@ -9,6 +9,7 @@
 
 #include "coordinator/client_port.h"
 #include "coordinator/cluster_status.h"
+#include "coordinator/event_log.h"
 #include "coordinator/mesh_port.h"
 #include "coordinator/pair_health.h"
 #include "coordinator/poison_list.h"
@@ -28,6 +29,7 @@ struct DispatcherOptions {
   PdMode pd = PdMode::kAuto;
   Endpoint metrics{};                // of this process, for status; port 0: none
   std::shared_ptr<Probes> probes{};  // none: nobody looks
+  std::shared_ptr<EventLog> log{};   // none: nobody reads
   // Before the first route there is: whether requests wait for it in the queue, as where one
   // process starts everything, or are refused, as where workers may come much later.
   bool waits_for_first = true;
@@ -116,6 +118,8 @@ class Dispatcher final : public WorkerEvents, public std::enable_shared_from_thi
   Status check_submit(const Submit& submit) const;
   // Nobody could answer, and that is not just for a moment.
   Status no_route() const;
+  // ... to a new request: those who could only end what they have.
+  Status all_drain() const;
   void deliver(Record& record);  // may destroy the record
   // The terminal step: no attempt lives after it. May destroy the record.
   void finish(Record& record, Finish how, Status status);
@@ -200,6 +204,14 @@ class Dispatcher final : public WorkerEvents, public std::enable_shared_from_thi
   std::string title(WorkerId id) const;  // "worker decode-0"
   void fetch_tokenizer();
   void drop_fetch(const Status& why);
+  // A process that may have died and not been missed yet gives its name to the next one.
+  void free_name(const to_coordinator::Register& hello);
+  std::string gone() const;  // why no worker that decodes is left
+  void note(Event event, std::string line) {
+    events_.write(event, strand_->now(), std::move(line));
+  }
+  void note_failed(const Record& record, const std::vector<WorkerId>& culprits, const Status& why);
+  void note_ready();
 
   // Sweeps.
   void sweep();
@@ -212,7 +224,8 @@ class Dispatcher final : public WorkerEvents, public std::enable_shared_from_thi
   void check_held(WorkerId from, const to_coordinator::Beat& beat);
   void tell_again(Record& record, WorkerId worker);
   // What has run out in the record's attempt, if anything; `culprits` gets who is to blame.
-  Status overdue(const Record& record, Instant now, std::vector<WorkerId>& culprits);
+  Status overdue(Record& record, Instant now, std::vector<WorkerId>& culprits);
+  Status starved(Record& record, Instant now, std::vector<WorkerId>& culprits);
   Status queue_overdue(const Record& record, Instant now) const;
   void ping(Instant now);
   bool stuck(WorkerId id, Instant since, Instant now) const;
@@ -239,6 +252,8 @@ class Dispatcher final : public WorkerEvents, public std::enable_shared_from_thi
   Instant decoders_gone_{};          // when the last worker that could decode was lost
 
   std::shared_ptr<const TextModel> text_;  // of the cluster's model; null until fetched
+  std::string decoders_gone_why_;    // what became of it
+  Instant decoders_closed_{};        // when the last of them that took requests was gone
   Digest text_digest_;
   std::optional<TokenizerFetch> fetch_;
   WorkerId fetch_last_{};  // asked last
@@ -258,6 +273,11 @@ class Dispatcher final : public WorkerEvents, public std::enable_shared_from_thi
   std::optional<Instant> drain_until_;
   bool drain_cut_ = false;  // something was ended by the drain
   std::vector<Ref<ReplyPort<bool>>> drain_replies_;
+  WorkerId lost_{};  // last, and what it is called in what follows from it
+  std::string lost_title_;
+  EventWriter events_;
+  std::optional<std::string> noted_ready_;  // why the cluster is not ready, as noted last
+
 
   Totals totals_;
   bool placing_ = false;

@@ -188,6 +188,7 @@ void Dispatcher::send_start(Record& record) {
 void Dispatcher::enter(Record& record, Phase phase) {
   record.phase = phase;
   record.attempt->since = strand_->now();
+  record.attempt->patience = {};
 }
 
 // Reserves on the workers what the attempt will use there.
@@ -280,6 +281,7 @@ void Dispatcher::requeue(Record& record, Instant not_before) {
 void Dispatcher::attempt_failed(Record& record, const std::vector<WorkerId>& culprits, Status why,
                                 bool excused) {
   ++totals_.attempts_failed;
+  note_failed(record, culprits, why);
   probes().attempt_failed(why.code);
   close_attempt(record, why);
   // Only the last word was lost, not a token.

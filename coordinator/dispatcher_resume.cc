@@ -43,7 +43,9 @@ void Dispatcher::on(Resume resume) {
   if (!record || !record->submit.resumable || resume.next > record->log.size()) {
     Ended ended;
     ended.finish = Finish::kError;
-    ended.status = error(Errc::kNotFound, "no such request that can be resumed from there");
+    ended.status = error(Errc::kNotFound,
+                         "no such request that can be resumed from there; ids do not outlive the "
+                         "coordinator, nor its answers the time they are kept");
     resume.client.tell(std::move(ended));
     return;
   }
@@ -68,12 +70,17 @@ void Dispatcher::on(Resume resume) {
   place();
 }
 
+// The end of one that ran is kept for a Resume; an answer that was made and not fetched is dropped.
 void Dispatcher::on(AskCancel ask) {
   auto it = requests_.find(ask.request);
-  const bool running = it != requests_.end() && !it->second->ended;
-  if (running)
+  const bool known = it != requests_.end();
+  const bool over = known && it->second->ended;
+  const bool found = known && !(over && it->second->ended->finish == Finish::kCancelled);
+  if (found && it->second->phase != Phase::kRetained)
     finish(*it->second, Finish::kCancelled, error(Errc::kCancelled, "cancelled by its id"));
-  ask.reply.tell(running);
+  if (found && over)
+    if (it = requests_.find(ask.request); it != requests_.end()) erase(*it->second);
+  ask.reply.tell(found);
 }
 
 // A client that was far behind has come nearer: its answer goes on, from the log.

@@ -1,5 +1,8 @@
 // What the Dispatcher says of itself and its workers.
 #include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <utility>
 
 #include "coordinator/dispatcher.h"
 
@@ -31,6 +34,12 @@ WorkerStatus describe(const WorkerRecord& worker) {
   return w;
 }
 
+std::string text_of(const RequestId& id) {
+  char text[40];
+  std::snprintf(text, sizeof text, "%016" PRIx64 "%016" PRIx64, id.hi, id.lo);
+  return text;
+}
+
 }  // namespace
 
 void Dispatcher::on(AskStatus ask) { ask.reply.tell(make_status()); }
@@ -60,8 +69,10 @@ ClusterStatus Dispatcher::make_status() const {
 // answered by one of them if it must.
 std::string Dispatcher::not_ready() const {
   if (draining()) return "the coordinator is shutting down";
+  if (registry_.decoders() == 0 && had_route_) return gone();
   if (!registry_.card()) return "no worker has joined";
   if (registry_.decoders() == 0) return "no worker that decodes has joined";
+  if (registry_.open_decoders() == 0) return "every worker that decodes is draining";
   if (!text_ && !text_error_.ok()) return "no tokenizer: " + text_error_.message;
   if (!text_)
     return "the tokenizer is being fetched" +
@@ -76,6 +87,34 @@ std::string Dispatcher::not_ready() const {
   if (options_.pd == PdMode::kAlways && none_but(Role::kDecode))
     return "no worker that prefills takes requests";
   return {};
+}
+
+std::string Dispatcher::gone() const {
+  return "no worker that decodes is left: " + decoders_gone_why_;
+}
+
+// What became of an attempt, before it is closed.
+void Dispatcher::note_failed(const Record& record, const std::vector<WorkerId>& culprits,
+                             const Status& why) {
+  if (!options_.log) return;
+  const AttemptRecord& attempt = *record.attempt;
+  const bool handing = record.phase == Phase::kGranting || record.phase == Phase::kPrefilling;
+  std::string line =
+      "request " + text_of(record.submit.request) + ": attempt " +
+      std::to_string(raw(attempt.attempt)) + " failed " +
+      (handing ? "in the hand-off from " + title(*attempt.prefill) + " to " : "at ") +
+      title(attempt.decode) + ", " + std::to_string(record.log.size()) +
+      " tokens are kept: " + std::string(name(why.code)) + ", " + why.message + "; blamed:";
+  for (const WorkerId id : culprits) line += " " + title(id);
+  note(Event::kFailed, line + (culprits.empty() ? " nobody" : ""));
+}
+
+void Dispatcher::note_ready() {
+  if (!options_.log) return;
+  std::string why = not_ready();
+  if (noted_ready_ == why) return;
+  note(Event::kCluster, why.empty() ? kClusterReady : "the cluster is not ready: " + why);
+  noted_ready_ = std::move(why);
 }
 
 }  // namespace headrace::coordinator

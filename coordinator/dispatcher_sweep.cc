@@ -47,6 +47,8 @@ void Dispatcher::sweep() {
   poison_.sweep(now);
   place();
   ping(now);
+  note_ready();
+  events_.sweep(now);
   if (watched_) probes().status(make_status());
   sweep_due_ = now + kSweepEvery;
   if (planted(Mistake::kSweepsOnce)) return;
@@ -181,7 +183,30 @@ bool Dispatcher::stuck(WorkerId id, Instant since, Instant now) const {
   return worker && now - std::max(since, worker->progressed) > step_patience(*worker);
 }
 
-Status Dispatcher::overdue(const Record& record, Instant now, std::vector<WorkerId>& culprits) {
+// Steps end there, and none of them brings this request forward. Its worker cannot say so by
+// itself: from outside it looks as if it had much to do.
+Status Dispatcher::starved(Record& record, Instant now, std::vector<WorkerId>& culprits) {
+  AttemptRecord& attempt = *record.attempt;
+  const bool prefilling = record.phase == Phase::kPrefilling;
+  const WorkerId busy = prefilling ? *attempt.prefill : attempt.decode;
+  const WorkerRecord* worker = registry_.find(busy);
+  if (!worker) return {};
+  // The longest one: of prompts that were booked before, time has passed.
+  attempt.patience = std::max(attempt.patience, starvation_patience(*worker) +
+                                                    (prefilling ? kStreamingWithin : Duration{0}));
+  const Instant alone = std::max(attempt.since, worker->crowded);
+  const bool crowded = worker->crowded > attempt.since;
+  if (now - alone <= attempt.patience &&
+      (!crowded || now - attempt.since <= attempt.patience + kCrowdedWithin))
+    return {};
+  culprits = {busy};
+  return error(Errc::kDeadline, title(busy) + " ended steps, but for " +
+                                    in_seconds(now - attempt.since) +
+                                    " none with a token of this request; " +
+                                    in_seconds(attempt.patience) + " are borne with");
+}
+
+Status Dispatcher::overdue(Record& record, Instant now, std::vector<WorkerId>& culprits) {
   const AttemptRecord& attempt = *record.attempt;
   const Duration waited = now - attempt.since;
   if (record.phase == Phase::kGranting) {
@@ -196,7 +221,7 @@ Status Dispatcher::overdue(const Record& record, Instant now, std::vector<Worker
                : Status{};
   }
   const WorkerId busy = record.phase == Phase::kPrefilling ? *attempt.prefill : attempt.decode;
-  if (!stuck(busy, attempt.since, now)) return {};
+  if (!stuck(busy, attempt.since, now)) return starved(record, now, culprits);
   WorkerRecord& worker = *registry_.find(busy);
   const bool has_work = worker.beat.running + worker.beat.waiting > 0;
   const bool knows = std::find(worker.beat.transfers.begin(), worker.beat.transfers.end(),

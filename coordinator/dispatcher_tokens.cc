@@ -126,6 +126,7 @@ void Dispatcher::grown(WorkerId from, Record& record, const to_coordinator::Toke
   record.attempt->since = now;
   record.attempt->on_decode.context_tokens += more;
   registry_.find(from)->load.context_tokens += more;
+  record.attempt->patience = {};
 }
 
 void Dispatcher::run_finished(Record& record, const to_coordinator::TokenRun& run) {

@@ -20,8 +20,8 @@ std::string_view how_lost(const Status& why, bool died, bool leaving) {
 
 std::string Dispatcher::title(WorkerId id) const {
   const WorkerRecord* worker = registry_.find(id);
-  return "worker " +
-         (worker && !worker->hello.name.empty() ? worker->hello.name : std::to_string(raw(id)));
+  if (!worker && id == lost_) return lost_title_;
+  return "worker " + (worker ? worker->hello.name : std::to_string(raw(id)));
 }
 
 void Dispatcher::on(WorkerJoined joined) {
@@ -31,12 +31,20 @@ void Dispatcher::on(WorkerJoined joined) {
     mesh_.tell(DropWorker{id});
     lose(id, error(Errc::kStale, "it registered again"), false);
   }
+  free_name(joined.hello);
   Status status = registry_.admit(joined.worker, joined.hello, strand_->now());
   if (!status.ok()) {
+    note(Event::kRefused, "a worker was refused (name '" + joined.hello.name + "', process " +
+                              std::to_string(joined.hello.pid) + "): " + status.message);
     tell_worker(joined.worker, to_worker::Rejected{std::move(status)});
     mesh_.tell(DropWorker{joined.worker});
     return;
   }
+  note(Event::kJoined, title(joined.worker) + " (" + name(joined.hello.role) +
+                           ") joined as number " + std::to_string(raw(joined.worker)) +
+                           ": process " + std::to_string(joined.hello.pid) + ", " +
+                           joined.hello.device + ", " + std::to_string(joined.hello.kv_blocks) +
+                           " KV blocks");
   serve_model(joined.hello.card);
   prefix_.join(joined.worker, joined.hello.kv_blocks);
   tell_worker(joined.worker,
@@ -44,6 +52,20 @@ void Dispatcher::on(WorkerJoined joined) {
   fetch_tokenizer();
   encode_waiting();
   place();
+}
+
+void Dispatcher::free_name(const to_coordinator::Register& hello) {
+  const WorkerRecord* old = registry_.namesake(hello);
+  if (!old || old->hello.card != hello.card) return;
+  // Each link has an incarnation of its own: all else equal, it is the same process once more.
+  to_coordinator::Register before = old->hello;
+  before.incarnation = hello.incarnation;
+  const bool again = before == hello;
+  if (!again && strand_->now() - old->heard <= kNameHeld) return;
+  const WorkerId id = old->id;
+  mesh_.tell(DropWorker{id});
+  lose(id, error(Errc::kStale, again ? "it registered again" : "another process took its name"),
+       false);
 }
 
 // After all workers left, others may come with another model. What was tokenized for the old one
@@ -87,14 +109,23 @@ void Dispatcher::lose(WorkerId id, const Status& why, bool died) {
   ++totals_.workers_lost;
   const bool leaving = worker->draining();
   probes().worker_lost(id, how_lost(why, died, leaving));
-  const std::string what = title(id) + " was lost: " + why.message;
+  const std::string what =
+      title(id) + (leaving ? " drained and left: " : " was lost: ") + why.message;
   const bool decoded = worker->hello.role != Role::kPrefill;
   const Instant now = strand_->now();
+  const Duration silent = now - worker->heard;
+  const bool open = decoded && !leaving;
+  lost_title_ = title(id);
+  lost_ = id;
   registry_.remove(id);
   prefix_.forget(id);
   pairs_.forget(id);
   if (died && !leaving) poison_.worker_died(now);
-  if (decoded && registry_.decoders() == 0) decoders_gone_ = now;
+  if (decoded && registry_.decoders() == 0) {
+    decoders_gone_ = now;
+    decoders_gone_why_ = what;
+  }
+  if (open && registry_.open_decoders() == 0) decoders_closed_ = now;
   for (auto it = closing_.begin(); it != closing_.end();) {
     std::erase(it->second.open, id);
     it = it->second.open.empty() ? closing_.erase(it) : std::next(it);
@@ -111,8 +142,12 @@ void Dispatcher::lose(WorkerId id, const Status& why, bool died) {
     const bool cause = died && !leaving && computed && blame(*record, now);
     (cause ? poison : hit).push_back(record);
   }
+  note(Event::kLost, what + "; last word " + std::to_string(silent / 1ms) + " ms ago, " +
+                         std::to_string(hit.size() + poison.size()) + " requests there");
   for (Record* record : poison) {
     ++totals_.poisoned;
+    note_failed(*record, {},
+                error(Errc::kInternal, "several workers died of it; its prompt is barred"));
     poison_.bar(prompt_digest(record->prompt), now);
     finish(*record, Finish::kError,
            error(Errc::kInternal, std::to_string(kDeathsMax) +
@@ -140,9 +175,16 @@ void Dispatcher::handle(WorkerId from, to_coordinator::Register m) {
 
 void Dispatcher::handle(WorkerId from, to_coordinator::Beat m) {
   const bool fresh = m.steps >= registry_.find(from)->beat.steps;
+  const bool drained = registry_.find(from)->draining();
   if (!registry_.beat(from, m, strand_->now())) {
     ++totals_.stale;
     return;
+  }
+  const WorkerRecord& worker = *registry_.find(from);
+  if (!drained && worker.draining()) {
+    note(Event::kDrain, title(from) + " drains: it takes nothing new, and leaves");
+    if (worker.hello.role != Role::kPrefill && registry_.open_decoders() == 0)
+      decoders_closed_ = strand_->now();
   }
   if (!prefix_.take(from, m.prefix_from, m.prefix_events)) ++totals_.prefix_gaps;
   if (fresh) check_held(from, m);

@@ -35,8 +35,9 @@ inline constexpr Duration kResumeWithin = 30s;          // a resumable request w
 inline constexpr Duration kRetainedFor = 10min;         // the end of a resumable request
 inline constexpr size_t kRetainedMax = 1024;            // such ends; the oldest goes first
 inline constexpr size_t kRetainedBytesMax = 64u << 20;  // of all of them
-// How long requests wait once the last worker that could decode is gone.
-inline constexpr Duration kNoWorkerWait = 3s;
+// How long requests wait once the last worker that could decode is gone, or only such are left that
+// drain: longer than a supervisor needs to put another in its place.
+inline constexpr Duration kNoWorkerWait = 6s;
 
 // Workers.
 inline constexpr size_t kWorkersMax = 1024;
@@ -52,10 +53,13 @@ inline constexpr Duration kBeatEvery = 200ms;                    // and a Ping a
 inline constexpr Duration kSweepEvery = 100ms;
 inline constexpr Duration kSweepPause = 10ms;  // before a sweep that comes late
 // A Ping that is not answered though other words come: the way to that worker is cut. It may have
+inline constexpr uint64_t kWorkerTokensMax = 1u << 30;           // of prompts, for predictions
 // been cut just after a Ping, and the next one goes out with a sweep.
 inline constexpr Duration kPingWithin = kSilence - kBeatEvery - kSweepEvery;
 static_assert(kSilence + kSweepEvery + kSweepPause <= 1500ms * kSlowdown,
               "a worker's death is known within 1.5 s");
+// A worker of the same name takes the place of one from which nothing came for so long.
+inline constexpr Duration kNameHeld = 500ms * kSlowdown;
 
 // One attempt.
 inline constexpr Duration kGrantWithin = 500ms * kSlowdown;
@@ -66,7 +70,13 @@ inline constexpr uint64_t kStepTokens = 512;  // of the longest step that is exp
 inline constexpr int kStepFactor = 8;         // over its predicted time
 inline constexpr Duration kStreamingWithin = 30s * kSlowdown;  // steps over, blocks on their way
 inline constexpr Duration kOwnedWithin = 5s * kSlowdown;       // PrefillDone to Owned
-inline constexpr Duration kBackoffMin = 50ms;                  // after a refusal or a failure
+// Steps end, none of them for this request: so many times step_patience, and the time that prompts
+// given to this worker may take (starvation_patience).
+inline constexpr int kStarvedFactor = 6;
+inline constexpr Duration kStarvedPromptsMax = 10min;
+// ... and so much more while sequences wait there for room: this one may be among them.
+inline constexpr Duration kCrowdedWithin = 240s;
+inline constexpr Duration kBackoffMin = 50ms;  // after a refusal or a failure
 inline constexpr Duration kBackoffMax = 1s;
 inline constexpr Duration kClosingWithin = 60s;  // a cancelled attempt that never says Quiesced
 inline constexpr size_t kClosingMax = 65536;
@@ -93,3 +103,7 @@ inline constexpr uint64_t kTokenizerPieceMax = 1u << 20;
 inline constexpr Duration kTokenizerPieceWithin = 2s * kSlowdown;
 
 }  // namespace headrace::coordinator
+// The log.
+inline constexpr size_t kEventsPerSecond = 10;  // lines of a kind
+inline constexpr size_t kEventBytesMax = 512;   // of a line
+

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 
+#include "coordinator/utf8.h"
 #include "protocol/check.h"
 
 namespace headrace::coordinator {
@@ -66,7 +67,12 @@ Status check_words(const to_coordinator::Register& hello) {
     if (std::any_of(text->begin(), text->end(),
                     [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; }))
       return error(Errc::kInvalid, "worker announces a text with control characters");
+    if (first_invalid_utf8(*text) != std::string::npos)
+      return error(Errc::kInvalid, "worker announces a text that is not UTF-8");
   }
+  if (hello.name.empty()) return error(Errc::kInvalid, "worker announces no name");
+  if (!hello.incarnation)
+    return error(Errc::kInvalid, "worker announces an incarnation of zero: it names no process");
   return {};
 }
 
@@ -144,6 +150,19 @@ Duration step_patience(const WorkerRecord& worker) {
   return std::clamp<Duration>(step * kStepFactor, kProgressWithin, kProgressWithinMax);
 }
 
+Duration starvation_patience(const WorkerRecord& worker) {
+  const Duration step = step_patience(worker);
+  const TimeModel model{worker.hello.limits, worker.hello.card.cost, worker.beat.correction};
+  const uint64_t tokens = std::min<uint64_t>(worker.load.prefill_tokens, kWorkerTokensMax);
+  // Where nothing can be predicted, each step counts as the longest one that is borne with.
+  Duration prompts =
+      step >= kProgressWithinMax
+          ? step * static_cast<int64_t>(tokens / kStepTokens + 1)
+          : std::min(predict_prefill(model, tokens, 0), kStarvedPromptsMax) * kStepFactor;
+  prompts = std::clamp<Duration>(prompts, Duration{0}, kStarvedPromptsMax);
+  return step * kStarvedFactor + prompts;
+}
+
 Status Registry::admit(WorkerId id, const to_coordinator::Register& hello, Instant now) {
   if (workers_.size() >= kWorkersMax)
     return error(Errc::kOverloaded,
@@ -154,6 +173,10 @@ Status Registry::admit(WorkerId id, const to_coordinator::Register& hello, Insta
                  "worker announces a context, vocabulary, block size or block count of 0");
   if (Status status = check_words(hello); !status.ok()) return status;
   if (Status status = check_limits(hello); !status.ok()) return status;
+  if (const WorkerRecord* other = namesake(hello))
+    return error(Errc::kInvalid, "a worker of the name '" + hello.name + "' is here (process " +
+                                     std::to_string(other->hello.pid) +
+                                     "): names are unique, take another one");
   if (card_)
     if (Status status = compare_cards(*card_, card); !status.ok()) return status;
   card_ = card;
@@ -182,6 +205,7 @@ bool Registry::beat(WorkerId id, const to_coordinator::Beat& beat, Instant now) 
     worker->stalled = false;
   }
   if (uint64_t{beat.running} + beat.waiting == 0) worker->stalled = false;  // it got rid of it
+  if (beat.waiting > 0) worker->crowded = now;
   worker->suspect = absurd(beat, worker->hello.kv_blocks);
   worker->beat = beat;
   worker->beat.prefix_events.clear();
@@ -202,6 +226,13 @@ const WorkerRecord* Registry::find(WorkerId id) const {
 WorkerRecord* Registry::find(const Incarnation& incarnation) {
   for (auto& [id, worker] : workers_)
     if (worker.hello.incarnation == incarnation) return &worker;
+  return nullptr;
+}
+
+const WorkerRecord* Registry::namesake(const to_coordinator::Register& hello) const {
+  for (const auto& [id, worker] : workers_)
+    if (worker.hello.name == hello.name && worker.hello.incarnation != hello.incarnation)
+      return &worker;
   return nullptr;
 }
 
@@ -231,6 +262,12 @@ std::vector<WorkerId> Registry::deaf(Instant now, Duration limit) const {
 size_t Registry::decoders() const {
   return static_cast<size_t>(std::count_if(workers_.begin(), workers_.end(), [](const auto& w) {
     return w.second.hello.role != Role::kPrefill;
+  }));
+}
+
+size_t Registry::open_decoders() const {
+  return static_cast<size_t>(std::count_if(workers_.begin(), workers_.end(), [](const auto& w) {
+    return w.second.hello.role != Role::kPrefill && !w.second.draining();
   }));
 }
 

@@ -35,6 +35,7 @@ struct WorkerRecord {
   uint64_t pings = 0;                                   // sent so far
   std::deque<std::pair<uint64_t, Instant>> unanswered;  // of those; at most kUnansweredMax
   Instant progressed{};                                 // last time `beat.steps` grew
+  Instant crowded{};                                    // last beat with sequences that waited
   to_coordinator::Beat beat;                            // the last one
   bool stalled = false;     // work without progress: not routed to until a step ends
   bool suspect = false;     // its last beat held what cannot be: not routed to meanwhile
@@ -51,7 +52,8 @@ struct WorkerRecord {
 class Registry {
  public:
   // Takes a worker in. An error is one clear line for the worker's operator: kInvalid names what
-  // differs from the cluster's card, kOverloaded the limit of workers.
+  // differs from the cluster's card or cannot be, kOverloaded the limit of workers. Names are
+  // unique; a namesake is to be asked for first, it may have to give way.
   Status admit(WorkerId id, const to_coordinator::Register& hello, Instant now);
   void remove(WorkerId id);
 
@@ -64,6 +66,8 @@ class Registry {
   const WorkerRecord* find(WorkerId id) const;
   // The worker that registered with this incarnation, if it is here.
   WorkerRecord* find(const Incarnation& incarnation);
+  // Another process than this one that bears its name.
+  const WorkerRecord* namesake(const to_coordinator::Register& hello) const;
 
   // A Ping goes to this worker now; its number.
   uint64_t pinged(WorkerId id, Instant now);
@@ -74,8 +78,9 @@ class Registry {
   std::vector<WorkerId> deaf(Instant now, Duration limit) const;
 
   const std::optional<ModelCard>& card() const { return card_; }
-  // Workers that can make answers (role decode or both).
+  // Workers that can make answers (role decode or both); those of them that take new ones.
   size_t decoders() const;
+  size_t open_decoders() const;
   // The most KV blocks that one of those has.
   uint32_t decode_blocks_max() const;
 
@@ -99,6 +104,11 @@ inline uint64_t block_key(const BlockRef& block) {
 // How long this worker may go without ending a step before it counts as stuck: several times what
 // a long step is predicted to take there, within [kProgressWithin, kProgressWithinMax].
 Duration step_patience(const WorkerRecord& worker);
+
+// How long an attempt may go without a token while this worker's steps go on: kStarvedFactor times
+// its step_patience, and kStepFactor times what all prompts that are booked on it are predicted to
+// take.
+Duration starvation_patience(const WorkerRecord& worker);
 
 // Why a worker of `theirs` cannot join a cluster of `ours`; ok when the cards are equal.
 Status compare_cards(const ModelCard& ours, const ModelCard& theirs);

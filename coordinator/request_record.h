@@ -45,6 +45,7 @@ struct AttemptRecord {
   std::optional<WorkerId> prefill;
   bool prefill_done = false;
   Instant since{};           // of the phase
+  Duration patience{};       // the longest starvation_patience since then
   uint32_t prompt = 0;       // tokens of the prompt it was given
   uint32_t base = 0;         // of those, how many were generated before
   bool asked_again = false;  // granting: Prepare was sent a second time

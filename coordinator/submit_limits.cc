@@ -76,6 +76,8 @@ Status check_submit_fields(const Submit& submit, uint32_t vocab) {
   if (submit.cache_salt.size() > kCacheSaltBytesMax)
     return invalid("cache_salt is " + std::to_string(submit.cache_salt.size()) +
                    " bytes, the limit is " + std::to_string(kCacheSaltBytesMax));
+  if (const size_t at = first_invalid_utf8(submit.cache_salt); at != std::string::npos)
+    return invalid("cache_salt is not UTF-8 at byte " + std::to_string(at));
   if (Status status = check_stops(submit); !status.ok()) return status;
   if (Status status = check_submit_ids(submit, vocab); !status.ok()) return status;
   return check_prompt(submit.prompt);

@@ -109,7 +109,7 @@ struct GenerateRequest @0xa9c8e7f6d5b41b0a {
   includeStop @9 :Bool = false;  # ... or behind it
   stopTokens @10 :List(Int32);   # like the model's own end
   ignoreEos @11 :Bool = false;   # the model's own end is a token like others
-  cacheSalt @12 :Text;           # only requests of equal salt share cached prefixes; 256 bytes
+  cacheSalt @12 :Text;           # only requests of equal salt share cached prefixes; UTF-8, 256 bytes
 }
 
 struct Chunk @0xbae9f8d7c6a52c0b {
@@ -287,8 +287,10 @@ interface Headrace @0xb7af8b937261e817 {
 
   resume @6 (request :Id, next :UInt32, sink :TokenSink) -> (result :Generation);
   # Goes on with a resumable request from position `next`: first what was missed, then live. The
-  # connection that had it before gets `cancelled`. notFound: unknown, or over for too long.
+  # connection that had it before gets `cancelled`. notFound: unknown, over for too long, or of a
+  # coordinator before this one.
 
   cancel @7 (request :Id) -> (found :Bool);
-  # Ends a request by its id, whoever made it.
+  # Ends a request by its id, whoever made it; an answer that waits to be fetched is dropped. `found`:
+  # there was one, not cancelled before. Ids do not outlive the coordinator.
 }

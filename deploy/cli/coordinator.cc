@@ -8,6 +8,7 @@
 #include "deploy/cli/advertise.h"
 #include "deploy/cli/commands.h"
 #include "deploy/cli/numbers.h"
+#include "deploy/cli/operator_log.h"
 #include "deploy/cli/options.h"
 #include "deploy/cli/output.h"
 #include "deploy/cli/process_options.h"
@@ -105,6 +106,7 @@ int coordinate(const CoordinatorCommand& command) {
                                     {mesh.host, listen.host});
   options.dispatcher.metrics = shown;
   options.dispatcher.probes = (*eyes)->probes();
+  options.dispatcher.log = std::make_shared<OperatorLog>(command.supervised, say);
   auto node = coordinator::CoordinatorNode::start(runtime.make_strand(), network, random, options);
   if (!node) return fail(node.error());
   auto gateway = coordinator::Gateway::start({listen, kFlushWithin}, (*node)->dispatcher(), random);

@@ -139,17 +139,18 @@ TEST_CASE("a worker lost in any phase: the request goes on from the log elsewher
   }
 }
 
-TEST_CASE("the last decode worker lost: a stated error within five seconds") {
+TEST_CASE("the last decode worker lost: a stated error once the wait for another is over") {
   Bench b;
   b.join(Role::kBoth, 1);
   auto client = b.submit("AB", 1);
   b.tokens(1, 0, "x");
   b.lose(1);
+  b.live(kNoWorkerWait - 1s);
   CHECK_FALSE(client->ended);
-  b.live(4s);
+  b.live(2s);
   REQUIRE(client->ended);
   CHECK(client->ended->status.code == Errc::kUnavailable);
-  CHECK(client->ended->status.message == "no worker that decodes is left");
+  CHECK(client->ended->status.message.find("no worker that decodes is left: ") == 0);
   // Another one in time saves it.
   Bench c;
   c.join(Role::kBoth, 1);

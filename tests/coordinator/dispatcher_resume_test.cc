@@ -206,6 +206,33 @@ TEST_CASE("an id is enough to end a request") {
   CHECK(b.resume(1, 0, 2)->ended->finish == Finish::kCancelled);
 }
 
+TEST_CASE("an id is enough to drop an answer that was made and not fetched") {
+  ResumeBench b;
+  SUBCASE("kept for a resume") {
+    b.begin(1);
+    b.tell(Detach{{1, 1}, 1});
+    b.tokens(1, 0, "abc", Finish::kStop);
+    CHECK(b.cancel(1));
+    const auto late = b.resume(1, 0, 2);
+    CHECK(late->ended->status.code == Errc::kNotFound);
+    CHECK(late->ended->status.message.find("do not outlive") != std::string::npos);
+  }
+  SUBCASE("its client takes nothing") {
+    for (const bool resumable : {false, true}) {
+      const uint64_t id = resumable ? 2 : 1;
+      auto client = b.begin(id, 1, resumable);
+      b.tokens(1, 0, std::string(kUnacknowledgedMax + 2, 'x'), Finish::kStop);
+      CHECK(b.status().draining == 1);
+      CHECK(b.cancel(id));
+      REQUIRE(client->ended);
+      CHECK(client->ended->finish == Finish::kCancelled);
+      CHECK_FALSE(client->broken);
+    }
+  }
+  CHECK(b.dispatcher->requests().empty());
+  CHECK_FALSE(b.cancel(1));
+}
+
 TEST_CASE("draining: nothing new, what runs goes on, the answer comes when all are gone") {
   ResumeBench b;
   auto running = b.begin(1, 1, false);

@@ -83,9 +83,117 @@ TEST_CASE("nothing is taken before an answer was possible, or long after the las
   b.live(kNoWorkerWait - 500ms);
   CHECK(refused(4).ok());  // one may be back soon
   b.live(1s);
-  CHECK(refused(5).message == "no worker that decodes is left");
+  CHECK(refused(5).message == "no worker that decodes is left: worker both-2 was lost: closed");
   b.join(Role::kBoth, 3);
   CHECK(refused(6).ok());
+}
+
+TEST_CASE("a worker that drains: what is said of it, and when new requests are refused") {
+  DispatcherOptions options;
+  options.log = std::make_shared<Events>();
+  auto& lines = static_cast<Events&>(*options.log).lines;
+  Bench b(options);
+  b.join(Role::kPrefill, 7);
+  b.join(Role::kBoth, 1);
+  auto runs = b.submit("AB", 1);
+  b.beats[1].draining = true;
+  b.live(200ms);
+  CHECK(b.status().not_ready == "every worker that decodes is draining");
+  CHECK_FALSE(b.submit("CD", 2)->ended);  // one may come
+  b.live(kNoWorkerWait + 200ms);
+  auto late = b.submit("EF", 3);
+  REQUIRE(late->ended);
+  CHECK(late->ended->status.message == "every worker that decodes is draining");
+  CHECK_FALSE(runs->ended);
+  b.lose(1);
+  CHECK(b.status().not_ready ==
+        "no worker that decodes is left: worker both-1 drained and left: closed");
+  b.live(kNoWorkerWait - 1s);
+  CHECK_FALSE(runs->ended);  // it waits for the next one
+  b.join(Role::kBoth, 2);
+  CHECK(b.last<to_worker::Prepare>(2));
+  CHECK(Events::count(lines, "worker both-1 drains: it takes nothing new") == 1);
+  CHECK(Events::count(lines, "worker both-1 drained and left: closed; last word ") == 1);
+}
+
+TEST_CASE("the log tells who came and went, what failed, and when the cluster was ready") {
+  DispatcherOptions options;
+  options.log = std::make_shared<Events>();
+  auto& lines = static_cast<Events&>(*options.log).lines;
+  Bench b(options);
+  CHECK(Events::count(lines, "the cluster is not ready: no worker has joined") == 1);
+  b.join(Role::kBoth, 1);
+  b.live(300ms);
+  CHECK(Events::count(lines, "worker both-1 (both) joined as number 1: process 1001, fake, ") == 1);
+  CHECK(Events::count(lines, "the cluster is ready") == 1);
+  auto stranger = hello(Role::kBoth, 2);
+  stranger.card.name = "Other";
+  b.tell(WorkerJoined{WorkerId{2}, stranger});
+  CHECK(Events::count(lines, "a worker was refused (name 'both-2', process 1002): worker serves") ==
+        1);
+  b.submit("AB", 1);
+  const auto p = *b.last<to_worker::Prepare>(1);
+  b.from(1, to_coordinator::AttemptFailed{p.transfer, p.attempt, error(Errc::kInternal, "dizzy")});
+  CHECK(Events::count(lines,
+                      "request 00000000000000010000000000000001: attempt 1 failed at worker "
+                      "both-1, 0 tokens are kept: internal_error, worker both-1: dizzy; blamed: "
+                      "worker both-1") == 1);
+  b.incarnations.erase(1);  // it falls silent
+  b.strand->advance(kSilence + 300ms);
+  CHECK(Events::count(lines, "worker both-1 was lost: it did not answer within ") == 1);
+  CHECK(Events::count(lines,
+                      "request 00000000000000010000000000000001: attempt 2 failed at worker "
+                      "both-1, ") == 1);
+  CHECK(Events::count(lines, "the cluster is not ready: no worker that decodes is left: ") == 1);
+}
+
+TEST_CASE("a flood of failures leaves a count") {
+  DispatcherOptions options;
+  options.log = std::make_shared<Events>();
+  auto& lines = static_cast<Events&>(*options.log).lines;
+  Bench b(options);
+  auto large = hello(Role::kBoth, 1);
+  large.kv_blocks = 10'000;
+  b.join(large, 1);
+  for (uint64_t id = 1; id <= 25; ++id) b.submit("AB", id);
+  b.lose(1);
+  b.live(1500ms);
+  CHECK(Events::count(lines, "request ") == static_cast<int>(kEventsPerSecond));
+  CHECK(Events::count(lines, "15 more lines of this kind (failed) were left out") == 1);
+}
+
+TEST_CASE("a process that dials anew is no namesake, although its old link has not ended") {
+  Bench b;
+  b.join(Role::kBoth, 1);
+  auto client = b.submit("AB", 1);
+  auto again = hello(Role::kBoth, 1);
+  again.incarnation = {77, 77};
+  b.tell(WorkerJoined{WorkerId{2}, again});
+  CHECK(b.mesh->dropped == std::vector<WorkerId>{WorkerId{1}});
+  CHECK(b.last<to_worker::Welcome>(2));
+  REQUIRE(b.last<to_worker::Prepare>(2));
+  CHECK_FALSE(client->ended);
+}
+
+TEST_CASE(
+    "a namesake is refused while the first one speaks, and takes its place when it does not") {
+  Bench b;
+  b.join(Role::kBoth, 1);
+  auto client = b.submit("AB", 1);
+  auto second = hello(Role::kBoth, 2);
+  second.name = "both-1";
+  b.live(300ms);
+  b.tell(WorkerJoined{WorkerId{2}, second});
+  REQUIRE(b.last<to_worker::Rejected>(2));
+  CHECK(b.last<to_worker::Rejected>(2)->why.message.find("names are unique") != std::string::npos);
+  CHECK(b.status().workers.size() == 1);
+  // The first one's host is gone without a word; its successor need not wait.
+  b.strand->advance(kNameHeld + 100ms);
+  b.tell(WorkerJoined{WorkerId{3}, second});
+  CHECK_FALSE(b.last<to_worker::Rejected>(3));
+  REQUIRE(b.last<to_worker::Prepare>(3));
+  CHECK_FALSE(client->ended);
+  CHECK(b.mesh->dropped == std::vector<WorkerId>{WorkerId{2}, WorkerId{1}});
 }
 
 TEST_CASE("a worker of another model is rejected by name and its link closed") {
@@ -238,10 +346,76 @@ TEST_CASE("deadlines of an attempt: no grant, no progress, not owned") {
     Bench b;
     b.join(Role::kBoth, 1);
     auto client = b.submit("ABC", 1);
-    b.live(60s, true);
+    b.live(kProgressWithin * kStarvedFactor - 1s, true);
     CHECK(b.status().running == 1);
     CHECK(b.status().totals.attempts == 1);
     CHECK_FALSE(client->ended);
+  }
+}
+
+TEST_CASE("a worker that ends steps and starves one sequence loses it") {
+  constexpr Duration kPatience = kProgressWithin * kStarvedFactor;
+  SUBCASE("decoding: it goes on elsewhere from the log, its neighbour stays") {
+    Bench b;
+    b.join(Role::kBoth, 1);
+    auto starved = b.submit("ABC", 1), fed = b.submit("ABC", 2);
+    REQUIRE(b.count<to_worker::Prepare>(1) == 2);
+    const auto p = [&](uint64_t id) {
+      for (const ToWorker& m : b.mesh->sent[1])
+        if (const auto* one = std::get_if<to_worker::Prepare>(&m))
+          if (one->request == RequestId{id, id}) return *one;
+      return to_worker::Prepare{};
+    };
+    b.join(Role::kBoth, 2);
+    b.beats[1].running = 2;
+    const auto first = p(1), second = p(2);
+    const auto token = [&](const to_worker::Prepare& to, uint32_t at) {
+      to_coordinator::TokenRun run;
+      run.transfer = to.transfer;
+      run.attempt = to.attempt;
+      run.position = at;
+      run.ids = {'x'};
+      b.from(1, to_coordinator::Tokens{{run}});
+    };
+    token(first, 0);
+    b.acknowledge(1, 1);
+    for (uint32_t at = 0; at < (kPatience - 1s) / 1s; ++at) {
+      token(second, at);
+      b.acknowledge(2, at + 1);
+      b.live(1s);
+    }
+    CHECK(b.status().totals.attempts == 2);
+    b.live(2s);
+    REQUIRE(b.last<to_worker::Prepare>(2));
+    CHECK(b.last<to_worker::Prepare>(2)->request == RequestId{1, 1});
+    CHECK(b.last<to_worker::Prepare>(2)->generated == 1);
+    CHECK(b.status().totals.attempts == 3);
+    CHECK_FALSE(starved->ended);
+    CHECK(b.status().workers.at(0).state == "ready");  // its steps end
+  }
+  SUBCASE("prefilling for another") {
+    Bench b({Term{1}, PdMode::kAlways});
+    b.join(Role::kPrefill, 1);
+    b.join(Role::kDecode, 2);
+    b.submit("ABC", 1);
+    b.grant(2);
+    b.beats[1].running = 2;
+    b.live(kPatience + kStreamingWithin - 1s);
+    CHECK(b.count<to_worker::Prepare>(2) == 1);
+    b.live(2s);
+    CHECK(b.count<to_worker::Prepare>(2) == 2);
+    CHECK_FALSE(b.last<to_worker::Prepare>(2)->remote_prefill);
+  }
+  SUBCASE("it may be one that waits there for room") {
+    Bench b;
+    b.join(Role::kBoth, 1);
+    b.submit("ABC", 1);
+    b.join(Role::kBoth, 2);
+    b.beats[1].waiting = 1;
+    b.live(kPatience + kCrowdedWithin - 1s);
+    CHECK(b.status().totals.attempts == 1);
+    b.live(2s);
+    CHECK(b.last<to_worker::Prepare>(2));
   }
 }
 

@@ -172,6 +172,19 @@ class Client final : public ClientPort {
   bool broken = false;  // a gap, a repeat, or something after the end
 };
 
+// Keeps the lines of the log.
+class Events final : public EventLog {
+ public:
+  void write(Event, const std::string& line) override { lines.push_back(line); }
+  // How many begin so.
+  static int count(const std::vector<std::string>& lines, std::string_view words) {
+    int n = 0;
+    for (const std::string& line : lines) n += line.starts_with(words) ? 1 : 0;
+    return n;
+  }
+  std::vector<std::string> lines;
+};
+
 // Stands for the mesh door and all workers behind it.
 class Mesh final : public MeshPort {
  public:

@@ -55,6 +55,9 @@ TEST_CASE("impossible announcements and too many workers are refused") {
   CHECK(refused([](auto& h) { h.name = std::string(kWorkerTextMax + 1, 'n'); }));
   CHECK(refused([](auto& h) { h.name = "a\x1b[31mb"; }));
   CHECK(refused([](auto& h) { h.device = "two\nlines"; }));
+  CHECK(refused([](auto& h) { h.name = "a\xff"; }));
+  CHECK(refused([](auto& h) { h.name.clear(); }));
+  CHECK(refused([](auto& h) { h.incarnation = {}; }));
   CHECK(refused([](auto& h) { h.metrics.host = std::string(60'000, 'h'); }));
   CHECK(refused([](auto& h) { h.kv_blocks = UINT32_MAX; }));
   for (const double rate : {-1.0, 1e308, HUGE_VAL, std::nan("")}) {
@@ -66,6 +69,37 @@ TEST_CASE("impossible announcements and too many workers are refused") {
   const Status full = r.admit(WorkerId{5000}, hello(Role::kBoth, 5000), Instant{});
   CHECK(full.code == Errc::kOverloaded);
   CHECK(full.message.find("1024") != std::string::npos);
+}
+
+TEST_CASE("a name is one worker's") {
+  Registry r;
+  REQUIRE(r.admit(WorkerId{1}, hello(Role::kDecode, 1), Instant{}).ok());
+  auto second = hello(Role::kDecode, 2);
+  second.name = "decode-1";
+  const Status no = r.admit(WorkerId{2}, second, Instant{});
+  CHECK(no.code == Errc::kInvalid);
+  CHECK(no.message.find("'decode-1' is here (process 1001)") != std::string::npos);
+  REQUIRE(r.namesake(second));
+  CHECK_FALSE(r.namesake(hello(Role::kDecode, 1)));  // itself
+  r.remove(WorkerId{1});
+  CHECK(r.admit(WorkerId{2}, second, Instant{}).ok());
+}
+
+TEST_CASE("what a starved request is borne with grows with the prompts that are booked") {
+  WorkerRecord w;
+  w.hello = hello(Role::kDecode, 1);
+  w.hello.card.cost.flops_per_token = 1'000'000'000;  // of 1e12 a second: 1 ms a token
+  CHECK(step_patience(w) == kProgressWithin);
+  CHECK(starvation_patience(w) == kProgressWithin * kStarvedFactor);
+  w.load.prefill_tokens = 10'000;
+  const Duration more = starvation_patience(w) - kProgressWithin * kStarvedFactor;
+  CHECK(more >= 8 * 10s);
+  CHECK(more < 8 * 11s);
+  w.load.prefill_tokens = UINT64_MAX;
+  CHECK(starvation_patience(w) <= kProgressWithin * kStarvedFactor + kStarvedPromptsMax);
+  w.hello.limits = {};  // nothing was measured
+  w.load.prefill_tokens = 1024;
+  CHECK(starvation_patience(w) == kProgressWithinMax * (kStarvedFactor + 3));
 }
 
 TEST_CASE("beats: silence, progress, stall, another process") {

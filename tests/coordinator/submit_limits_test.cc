@@ -45,6 +45,7 @@ TEST_CASE("each field has its range, each refusal names field and limit") {
       {[](Submit& m) { m.stop_tokens = {-1}; }, "stop_tokens: id -1"},
       {[](Submit& m) { m.cache_salt = std::string(256, 's'); }, nullptr},
       {[](Submit& m) { m.cache_salt = std::string(257, 's'); }, "cache_salt"},
+      {[](Submit& m) { m.cache_salt = "ab\xc3"; }, "cache_salt is not UTF-8 at byte 2"},
       {[](Submit& m) { m.sampling.top_p = 1.5f; }, "top_p"},
       {[](Submit& m) { m.deadline = Duration{0}; }, "deadline"},
       {[](Submit& m) { m.prompt = std::vector<ChatMessage>(kMessagesMax + 1); }, "4096"},

@@ -203,6 +203,51 @@ class Words(Case):
         self.rpc(work)
         self.assertIn(self.cluster.run("--request-id", "1" * 100_000, "A").status, (1, 2))
 
+    def test_h12_cancelling_the_second_leaves_the_first_alone(self):
+        async def work(client):
+            # The first answer is held open by its reader until the second one is over.
+            running, go_on = asyncio.Event(), asyncio.Event()
+
+            async def hold(_):
+                running.set()
+                await go_on.wait()
+
+            same, other = rpc.random_id(), rpc.random_id()
+            first, stream = client.start("a", stream=rpc.Stream(hold), max_tokens=200,
+                                         requestId=same)
+            done = asyncio.ensure_future(client.finish(first, stream))
+            await running.wait()
+            # Of the same id: it is refused, or given up before that is known.
+            for wait in (0, 0.3):
+                second, _ = client.start("A", requestId=same)
+                await asyncio.sleep(wait)
+                second.cancel()
+            # Of another id, under way, ended by that id.
+            begun = asyncio.Event()
+
+            async def hold_second(_):
+                begun.set()
+                await go_on.wait()
+
+            second, taken = client.start("a", stream=rpc.Stream(hold_second), max_tokens=200,
+                                         requestId=other)
+            ended = asyncio.ensure_future(client.finish(second, taken))
+            await begun.wait()
+            self.assertTrue(await client.cancel(other))
+            self.assertFalse(await client.cancel(other))
+            self.assertFalse(done.done())
+            go_on.set()
+            with self.assertRaises(rpc.Failed) as failed:
+                await ended
+            self.assertEqual(failed.exception.code, "cancelled")
+            await done
+            self.assertEqual(stream.ids, [97 + (1 + i) % 26 for i in range(200)])
+            self.assertEqual(stream.faults, [])
+            # Its id is free again.
+            self.assertEqual((await client.generate("A", requestId=same)).text, REST)
+
+        self.rpc(work)
+
     def test_h22_penalties(self):
         cases = {(): "111111", ("presencePenalty", 2.0): "123111",
                  ("frequencyPenalty", 1.0): "121321", ("repetitionPenalty", 1.5): "211111"}

@@ -120,6 +120,11 @@ class Client:
         promise, stream = self.start(prompt, **words)
         return await self.finish(promise, stream)
 
+    async def cancel(self, request):
+        call = self.server.cancel_request()
+        call.request.hi, call.request.lo = request
+        return (await call.send()).found
+
     async def status(self):
         return (await self.server.status()).status
 
