@@ -202,16 +202,17 @@ class Dispatcher final : public WorkerEvents, public std::enable_shared_from_thi
   bool blame(Record& record, Instant now);
   void serve_model(const ModelCard& card);
   std::string title(WorkerId id) const;  // "worker decode-0"
-  void fetch_tokenizer();
-  void drop_fetch(const Status& why);
-  // A process that may have died and not been missed yet gives its name to the next one.
-  void free_name(const to_coordinator::Register& hello);
+  // A process that may have died and not been missed yet gives its name to the next one. False: it
+  // was heard too lately to tell, the next one has to come again.
+  bool free_name(const to_coordinator::Register& hello);
   std::string gone() const;  // why no worker that decodes is left
   void note(Event event, std::string line) {
     events_.write(event, strand_->now(), std::move(line));
   }
   void note_failed(const Record& record, const std::vector<WorkerId>& culprits, const Status& why);
   void note_ready();
+  void fetch_tokenizer();
+  void drop_fetch(const Status& why);
 
   // Sweeps.
   void sweep();
@@ -250,10 +251,10 @@ class Dispatcher final : public WorkerEvents, public std::enable_shared_from_thi
   std::optional<ModelCard> served_;  // the last card there was
   bool had_route_ = false;           // a request could be answered, once
   Instant decoders_gone_{};          // when the last worker that could decode was lost
-
-  std::shared_ptr<const TextModel> text_;  // of the cluster's model; null until fetched
   std::string decoders_gone_why_;    // what became of it
   Instant decoders_closed_{};        // when the last of them that took requests was gone
+
+  std::shared_ptr<const TextModel> text_;  // of the cluster's model; null until fetched
   Digest text_digest_;
   std::optional<TokenizerFetch> fetch_;
   WorkerId fetch_last_{};  // asked last
@@ -270,14 +271,14 @@ class Dispatcher final : public WorkerEvents, public std::enable_shared_from_thi
   std::map<TransferId, Record*> attempts_;  // current ones
   std::map<TransferId, Closing> closing_;   // at most kClosingMax
 
-  std::optional<Instant> drain_until_;
-  bool drain_cut_ = false;  // something was ended by the drain
-  std::vector<Ref<ReplyPort<bool>>> drain_replies_;
   WorkerId lost_{};  // last, and what it is called in what follows from it
   std::string lost_title_;
   EventWriter events_;
   std::optional<std::string> noted_ready_;  // why the cluster is not ready, as noted last
 
+  std::optional<Instant> drain_until_;
+  bool drain_cut_ = false;  // something was ended by the drain
+  std::vector<Ref<ReplyPort<bool>>> drain_replies_;
 
   Totals totals_;
   bool placing_ = false;

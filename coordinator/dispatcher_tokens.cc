@@ -124,9 +124,9 @@ void Dispatcher::grown(WorkerId from, Record& record, const to_coordinator::Toke
   record.failures = 0;
   if (record.log.size() >= record.died_at + kProvenTokens) proven(record);
   record.attempt->since = now;
+  record.attempt->patience = {};
   record.attempt->on_decode.context_tokens += more;
   registry_.find(from)->load.context_tokens += more;
-  record.attempt->patience = {};
 }
 
 void Dispatcher::run_finished(Record& record, const to_coordinator::TokenRun& run) {

@@ -31,7 +31,10 @@ void Dispatcher::on(WorkerJoined joined) {
     mesh_.tell(DropWorker{id});
     lose(id, error(Errc::kStale, "it registered again"), false);
   }
-  free_name(joined.hello);
+  if (!free_name(joined.hello)) {  // not told why: it comes again, and by then it is known
+    mesh_.tell(DropWorker{joined.worker});
+    return;
+  }
   Status status = registry_.admit(joined.worker, joined.hello, strand_->now());
   if (!status.ok()) {
     note(Event::kRefused, "a worker was refused (name '" + joined.hello.name + "', process " +
@@ -54,18 +57,24 @@ void Dispatcher::on(WorkerJoined joined) {
   place();
 }
 
-void Dispatcher::free_name(const to_coordinator::Register& hello) {
-  const WorkerRecord* old = registry_.namesake(hello);
-  if (!old || old->hello.card != hello.card) return;
+bool Dispatcher::free_name(const to_coordinator::Register& hello) {
+  const WorkerRecord* other = registry_.namesake(hello);
+  if (!other || other->hello.card != hello.card) return true;
+  WorkerRecord& old = *registry_.find(other->id);
+  const WorkerId id = old.id;
+  const Instant now = strand_->now();
   // Each link has an incarnation of its own: all else equal, it is the same process once more.
-  to_coordinator::Register before = old->hello;
+  to_coordinator::Register before = old.hello;
   before.incarnation = hello.incarnation;
   const bool again = before == hello;
-  if (!again && strand_->now() - old->heard <= kNameHeld) return;
-  const WorkerId id = old->id;
-  mesh_.tell(DropWorker{id});
-  lose(id, error(Errc::kStale, again ? "it registered again" : "another process took its name"),
-       false);
+  if (again || now - old.heard > kNameHeld) {
+    mesh_.tell(DropWorker{id});
+    lose(id, error(Errc::kStale, again ? "it registered again" : "another process took its name"),
+         false);
+    return true;
+  }
+  if (!old.rival || now - *old.rival > kNameRival) old.rival = now;
+  return old.heard - *old.rival > kNameHeld;
 }
 
 // After all workers left, others may come with another model. What was tokenized for the old one

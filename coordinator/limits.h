@@ -46,20 +46,23 @@ inline constexpr size_t kWorkerTextMax = 256;
 inline constexpr uint32_t kWorkerBlocksMax = 1u << 26;
 inline constexpr double kRateMax = 1e18;
 inline constexpr uint32_t kWorkerRunningMax = 1u << 20;
+inline constexpr uint64_t kWorkerTokensMax = 1u << 30;           // of prompts, for predictions
 inline constexpr Duration kRegisterWithin = 1500ms * kSlowdown;  // of a fresh link
 inline constexpr size_t kRegisterBytesMax = 256u << 10;          // its frame
 inline constexpr Duration kSilence = 1200ms * kSlowdown;         // no word: dead
 inline constexpr Duration kBeatEvery = 200ms;                    // and a Ping as often
+// A worker of the same name takes the place of one from which nothing came for so long.
+// One that is heard so long after its namesake came first lives: that one is refused. If it does not
+// come again for kNameRival, this begins anew.
+inline constexpr Duration kNameHeld = 500ms * kSlowdown;
+inline constexpr Duration kNameRival = 10s;
 inline constexpr Duration kSweepEvery = 100ms;
 inline constexpr Duration kSweepPause = 10ms;  // before a sweep that comes late
 // A Ping that is not answered though other words come: the way to that worker is cut. It may have
-inline constexpr uint64_t kWorkerTokensMax = 1u << 30;           // of prompts, for predictions
 // been cut just after a Ping, and the next one goes out with a sweep.
 inline constexpr Duration kPingWithin = kSilence - kBeatEvery - kSweepEvery;
 static_assert(kSilence + kSweepEvery + kSweepPause <= 1500ms * kSlowdown,
               "a worker's death is known within 1.5 s");
-// A worker of the same name takes the place of one from which nothing came for so long.
-inline constexpr Duration kNameHeld = 500ms * kSlowdown;
 
 // One attempt.
 inline constexpr Duration kGrantWithin = 500ms * kSlowdown;
@@ -97,13 +100,13 @@ inline constexpr Duration kPoisonWindow = 30s;  // deaths that may belong togeth
 inline constexpr Duration kBarredFor = 10min;   // a prompt that workers died of
 inline constexpr size_t kBarredMax = 1024;
 
+// The log.
+inline constexpr size_t kEventsPerSecond = 10;  // lines of a kind
+inline constexpr size_t kEventBytesMax = 512;   // of a line
+
 // Tokenizer.
 inline constexpr uint64_t kTokenizerBytesMax = 64u << 20;
 inline constexpr uint64_t kTokenizerPieceMax = 1u << 20;
 inline constexpr Duration kTokenizerPieceWithin = 2s * kSlowdown;
 
 }  // namespace headrace::coordinator
-// The log.
-inline constexpr size_t kEventsPerSecond = 10;  // lines of a kind
-inline constexpr size_t kEventBytesMax = 512;   // of a line
-

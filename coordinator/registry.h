@@ -37,9 +37,10 @@ struct WorkerRecord {
   Instant progressed{};                                 // last time `beat.steps` grew
   Instant crowded{};                                    // last beat with sequences that waited
   to_coordinator::Beat beat;                            // the last one
-  bool stalled = false;     // work without progress: not routed to until a step ends
-  bool suspect = false;     // its last beat held what cannot be: not routed to meanwhile
-  Instant refused_until{};  // said "overloaded" or broke a rule: not routed to before
+  std::optional<Instant> rival{};  // when another process came under its name first
+  bool stalled = false;            // work without progress: not routed to until a step ends
+  bool suspect = false;            // its last beat held what cannot be: not routed to meanwhile
+  Instant refused_until{};         // said "overloaded" or broke a rule: not routed to before
   Workload load;
   std::unordered_set<uint64_t> granted;  // block and generation of grants that are being filled
 
