@@ -101,6 +101,7 @@ void Dispatcher::on(Acknowledge ack) {
                                             " was never sent or goes back"));
   }
   record.touched = strand_->now();
+  if (ack.position > 0) heard(record);
   unpark(record);
   deliver(record);
   place();
@@ -152,6 +153,7 @@ void Dispatcher::finish(Record& record, Finish how, Status status) {
 // The terminal record. The text that was held back may be a stop text as a whole.
 void Dispatcher::write_end(Record& record, Finish how, const Status& status) {
   const Instant now = strand_->now();
+  heard(record);
   if (record.text) record.text->finish();
   if (how == Finish::kLength && record.text && record.text->stopped()) how = Finish::kStop;
   if (how == Finish::kStop || how == Finish::kLength)

@@ -134,6 +134,8 @@ class Dispatcher final : public WorkerEvents, public std::enable_shared_from_thi
   static uint32_t behind(const Record& record) {
     return record.log.size() - record.log.acknowledged();
   }
+  uint32_t behind_max(const Record& record) const;
+  void heard(Record& record);  // its client took something, or it is over
 
   // Draining.
   bool draining() const { return drain_until_.has_value(); }
@@ -266,6 +268,7 @@ class Dispatcher final : public WorkerEvents, public std::enable_shared_from_thi
 
   std::map<RequestId, std::unique_ptr<Record>> requests_;
   Queue queue_;                             // at most kQueueMax and those that were placed before
+  uint32_t unheard_ = 0;                    // records whose `unheard` is set
   Queue retained_;                          // at most kRetainedMax, the oldest first
   size_t retained_bytes_ = 0;               // at most kRetainedBytesMax
   std::map<TransferId, Record*> attempts_;  // current ones

@@ -83,9 +83,19 @@ void Dispatcher::on(AskCancel ask) {
   ask.reply.tell(found);
 }
 
+uint32_t Dispatcher::behind_max(const Record& record) const {
+  if (record.unheard) return std::clamp(kBehindShared / unheard_, kBehindLeast, kBehindFirst);
+  const uint64_t earned = kBehindFirst + uint64_t{kBehindGrowth} * record.log.acknowledged();
+  return static_cast<uint32_t>(std::min<uint64_t>(kBehindMax, earned));
+}
+
+void Dispatcher::heard(Record& record) {
+  if (std::exchange(record.unheard, false)) --unheard_;
+}
+
 // A client that was far behind has come nearer: its answer goes on, from the log.
 void Dispatcher::unpark(Record& record) {
-  if (record.phase == Phase::kParked && behind(record) <= kBehindMax / 2)
+  if (record.phase == Phase::kParked && behind(record) <= behind_max(record) / 2)
     requeue(record, strand_->now());
 }
 

@@ -91,7 +91,7 @@ void Dispatcher::take_run(WorkerId from, to_coordinator::TokenRun& run) {
   if (record->log.size() > before) grown(from, *record, run, before);
   if (record->text->stopped()) return finish(*record, Finish::kStop, {});
   if (run.finish != Finish::kNone) return run_finished(*record, run);
-  if (behind(*record) >= kBehindMax) {
+  if (behind(*record) >= behind_max(*record)) {
     close_attempt(*record, error(Errc::kCancelled, "the client is far behind"));
     record->phase = Phase::kParked;
   }
@@ -111,6 +111,8 @@ void Dispatcher::grown(WorkerId from, Record& record, const to_coordinator::Toke
   };
   if (!record.first_token) {
     record.first_token = now;
+    record.unheard = true;
+    ++unheard_;
     record.cached_tokens = std::max(record.cached_tokens, run.cached_tokens);
     record.cached_tokens =
         std::min(record.cached_tokens, static_cast<uint32_t>(record.prompt.size()) - 1);

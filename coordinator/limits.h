@@ -29,7 +29,14 @@ inline constexpr size_t kMessagesMax = 4096;               // of a chat
 inline constexpr size_t kTextWaitingBytesMax = 32u << 20;  // prompts that are not tokens yet
 inline constexpr size_t kDetokenizeIdsMax = 1 << 20;       // of one question
 inline constexpr size_t kDetokenizeBytesMax = 1 << 20;     // text of one answer to it
-// How far decoding may run ahead of a client; past it the answer waits without a worker.
+// How far decoding may run ahead of a client; past it the answer waits without a worker. Who takes
+// nothing must not crowd out those who do: answers of which no token was taken yet share
+// kBehindShared, each at least kBehindLeast and at most kBehindFirst; each token that is taken
+// earns kBehindGrowth more.
+inline constexpr uint32_t kBehindLeast = 4;
+inline constexpr uint32_t kBehindFirst = 64;
+inline constexpr uint32_t kBehindShared = 512;
+inline constexpr uint32_t kBehindGrowth = 8;
 inline constexpr uint32_t kBehindMax = 4096;
 inline constexpr Duration kResumeWithin = 30s;          // a resumable request without client
 inline constexpr Duration kRetainedFor = 10min;         // the end of a resumable request
@@ -52,8 +59,8 @@ inline constexpr size_t kRegisterBytesMax = 256u << 10;          // its frame
 inline constexpr Duration kSilence = 1200ms * kSlowdown;         // no word: dead
 inline constexpr Duration kBeatEvery = 200ms;                    // and a Ping as often
 // A worker of the same name takes the place of one from which nothing came for so long.
-// One that is heard so long after its namesake came first lives: that one is refused. If it does not
-// come again for kNameRival, this begins anew.
+// One that is heard so long after its namesake came first lives: that one is refused. If it does
+// not come again for kNameRival, this begins anew.
 inline constexpr Duration kNameHeld = 500ms * kSlowdown;
 inline constexpr Duration kNameRival = 10s;
 inline constexpr Duration kSweepEvery = 100ms;

@@ -26,7 +26,7 @@ enum class Phase : uint8_t {
   kGranting,    // Prepare{remote_prefill} sent, no Grant yet
   kPrefilling,  // Start sent; ends with Owned or the first token
   kDecoding,    // the decode worker has it (a local prefill included)
-  kParked,      // its client is kBehindMax tokens behind: it holds no worker meanwhile
+  kParked,      // its client is too far behind (limits.h): it holds no worker meanwhile
   kDraining,    // over: its end waits until the client took what is in the log
   kRetained,    // over, and nobody fetches it now: kept for a Resume
 };
@@ -90,6 +90,8 @@ struct RequestRecord {
   Instant touched{};    // when the client last took something
   Instant over{};       // when it ended
   size_t retained = 0;  // bytes it is counted with while it is retained
+
+  bool unheard = false;  // has tokens, of which its client took none yet; under way
 
   TokenLog log;
   std::optional<TextLog> text;     // with the prompt

@@ -173,26 +173,56 @@ TEST_CASE("ends are kept for a while, and not too many of them") {
 TEST_CASE("decoding runs no more than so far ahead of its client, and goes on when it follows") {
   ResumeBench b(8192);
   auto client = b.begin(1);
+  constexpr uint32_t kTaken = (kBehindMax - kBehindFirst) / kBehindGrowth + 1;
+  uint32_t made = 0;
+  for (; made < kTaken; made += 32) {
+    b.tokens(1, made, std::string(32, 'x'));
+    b.tell(Acknowledge{{1, 1}, made + 32, 1});
+  }
   b.tell(Detach{{1, 1}, 1});
-  b.tokens(1, 0, std::string(kBehindMax - 1, 'x'));
+  b.tokens(1, made, std::string(kBehindMax - 1, 'x'));
   CHECK(b.status().running == 1);
-  b.tokens(1, kBehindMax - 1, "y");
+  b.tokens(1, made + kBehindMax - 1, "y");
   CHECK(b.status().running == 0);  // no worker holds it
   CHECK(b.status().waiting == 1);
   CHECK(b.status().workers.at(0).in_flight == 0);
-  auto second = b.resume(1, 0, 2);
+  auto second = b.resume(1, made, 2);
   for (uint32_t at = 64; at <= kBehindMax / 2; at += 64) {
     CHECK(b.count<to_worker::Prepare>(1) == 1);
-    b.tell(Acknowledge{{1, 1}, at, 2});
+    b.tell(Acknowledge{{1, 1}, made + at, 2});
   }
   REQUIRE(b.count<to_worker::Prepare>(1) == 2);
-  CHECK(b.last<to_worker::Prepare>(1)->generated == kBehindMax);
-  b.tokens(1, kBehindMax, "z", Finish::kStop);
+  CHECK(b.last<to_worker::Prepare>(1)->generated == made + kBehindMax);
+  b.tokens(1, made + kBehindMax, "z", Finish::kStop);
   for (uint32_t at = kBehindMax / 2 + 64; at <= kBehindMax; at += 64)
-    b.tell(Acknowledge{{1, 1}, at, 2});
+    b.tell(Acknowledge{{1, 1}, made + at, 2});
   REQUIRE(second->ended);
-  CHECK(second->ids.size() == kBehindMax + 1);
+  CHECK(second->ids.size() == made + kBehindMax + 1);
   CHECK((second->text == std::string(kBehindMax - 1, 'x') + "yz."));
+}
+
+TEST_CASE("clients that take nothing share what may be made for them; one that takes goes on") {
+  ResumeBench b;
+  auto client = b.begin(1);
+  b.tokens(1, 0, std::string(kBehindFirst - 1, 'x'));
+  CHECK(b.status().running == 1);
+  b.tokens(1, kBehindFirst - 1, "y");  // alone: as many as the first may be
+  CHECK(b.status().waiting == 1);
+  b.tell(Acknowledge{{1, 1}, 1, 1});
+  CHECK(b.status().waiting == 1);  // it took too little
+  b.tell(Acknowledge{{1, 1}, kBehindFirst, 1});
+  CHECK(b.status().running == 1);
+  b.tell(Abandon{{1, 1}, 1});
+  constexpr uint64_t kMany = 2 * kBehindShared / kBehindFirst;  // of whom each has half of that
+  for (uint64_t id = 11; id < 11 + kMany; ++id) {
+    b.begin(id);
+    b.tokens(1, 0, "a");
+  }
+  CHECK(b.status().running == kMany);
+  const auto id = b.last<to_worker::Prepare>(1)->transfer;
+  b.tokens(1, 1, std::string(kBehindFirst / 2 - 1, 'x'));
+  CHECK(b.status().running == kMany - 1);
+  CHECK(b.last<to_worker::Cancel>(1)->transfer == id);
 }
 
 TEST_CASE("an id is enough to end a request") {

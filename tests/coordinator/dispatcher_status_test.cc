@@ -40,8 +40,7 @@ TEST_CASE("ready is when some route gives a token; with pd always it takes both 
   b.join(Role::kPrefill, 2);
   CHECK(b.status().ready);
   b.lose(1);
-  CHECK(b.status().not_ready ==
-        "no worker that decodes is left: worker decode-1 was lost: closed");
+  CHECK(b.status().not_ready == "no worker that decodes is left: worker decode-1 was lost: closed");
   b.join(Role::kDecode, 3);
   CHECK(b.status().ready);
   b.lose(2);
