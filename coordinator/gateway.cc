@@ -36,8 +36,7 @@ constexpr GuardLimits kGuard{.bytes_max = Gateway::kFrameBytesMax,
                              .first_bytes_max = Gateway::kFirstFrameBytesMax,
                              .questions_max = Gateway::kQuestionsMax,
                              .unread_bytes_max = Gateway::kUnreadBytesMax,
-                             .write_deadline = Gateway::kUnreadWithin,
-                             .messages_at_once = Gateway::kMessagesAtOnce};
+                             .write_deadline = Gateway::kUnreadWithin};
 
 template <class T>
 void set_option(kj::AsyncIoStream& stream, int level, int name, T value) {
@@ -63,7 +62,7 @@ struct Connection {
   Connection(kj::Own<kj::AsyncIoStream> s, GatewayCore& core, std::shared_ptr<PeersTotal> total)
       : tab(std::make_shared<PeerTab>(std::move(total), Gateway::kConnectionBytes)),
         stream(kj::mv(s)),
-        guarded(*stream, core.timer, kGuard, presence->gone, tab),
+        guarded(*stream, core.timer, kGuard, presence->gone, tab, core.turnstile),
         network(guarded, capnp::rpc::twoparty::Side::SERVER, reader_options()),
         rpc(capnp::makeRpcServer(network,
                                  api::Headrace::Client(make_session(core, presence, tab)))) {
@@ -128,8 +127,12 @@ Result<Endpoint> Gateway::Door::open() {
   thread_.run([&] {
     total_->limit = kHeldBytesMax;
     total_->over = [this] { over(); };
-    core_.reset(new GatewayCore{
-        thread_.strand(), timer(), dispatcher_, random_, {thread_.strand(), timer(), dispatcher_}});
+    core_.reset(new GatewayCore{thread_.strand(),
+                                timer(),
+                                dispatcher_,
+                                random_,
+                                {thread_.strand(), timer(), dispatcher_},
+                                std::make_shared<Turnstile>(timer(), kTurnsAtOnce)});
     const std::string where = to_string(options_.listen);
     auto& network = thread_.io().provider->getNetwork();
     auto listening_now =
@@ -253,6 +256,7 @@ void Gateway::Door::stop() {
     drain_timer_ = {};
     total_->over = nullptr;
     connections_.clear();
+    core_->turnstile = nullptr;
     core_->status.stop();
   });
 }

@@ -37,8 +37,10 @@ class Gateway {
   static constexpr uint64_t kFirstFrameBytesMax = 64 << 10;
   static constexpr uint64_t kUnreadBytesMax = 64 << 10;
   static constexpr Duration kUnreadWithin = 60s;
-  static constexpr uint32_t kMessagesAtOnce = 4;  // of a connection, then others have their turn
-  static constexpr uint32_t kAcceptsAtOnce = 8;   // the same
+  // In each round of the loop: questions of connections that ask much and answers that many get at
+  // once; new connections.
+  static constexpr uint32_t kTurnsAtOnce = 16;
+  static constexpr uint32_t kAcceptsAtOnce = 4;
   // Of answers that a connection has not finished; then its questions for status wait.
   static constexpr uint64_t kAnswerBytesMax = 64 << 10;
   // Of all that all connections make us hold; then the one that holds most is closed.

@@ -93,9 +93,11 @@ class Session final : public api::Headrace::Server {
     waiting_.push_back(kj::mv(paf.fulfiller));
     admit();
     auto told = paf.promise.then([this, use](std::shared_ptr<Asking> turn) mutable {
-      return core_.status.get().then([use, turn](SharedStatus::Shared status) mutable {
-        use(*status);
-        turn = nullptr;
+      return core_.status.get().then([this, use, turn](SharedStatus::Shared status) mutable {
+        return core_.turnstile->pass().then([use, turn, status]() mutable {
+          use(*status);
+          turn = nullptr;
+        });
       });
     });
     return in_time(kj::mv(told));

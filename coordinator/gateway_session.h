@@ -10,6 +10,7 @@
 #include "protocol/kj_strand.h"
 #include "protocol/peer_tab.h"
 #include "protocol/random.h"
+#include "protocol/turnstile.h"
 
 namespace headrace::coordinator {
 
@@ -20,8 +21,9 @@ struct GatewayCore {
   Ref<Dispatcher> dispatcher;
   Random& random;
   SharedStatus status;
-  size_t open_streams = 0;  // generate and resume calls that run
-  uint64_t owners = 0;      // numbers handed to those calls: no two share one
+  std::shared_ptr<Turnstile> turnstile;  // for questions, and answers that many get at once
+  size_t open_streams = 0;               // generate and resume calls that run
+  uint64_t owners = 0;                   // numbers handed to those calls: no two share one
 };
 
 // One connection, as its calls see it. They may outlive it: one that others are pipelined on is not

@@ -35,7 +35,7 @@ inline constexpr size_t kDetokenizeBytesMax = 1 << 20;     // text of one answer
 // earns kBehindGrowth more.
 inline constexpr uint32_t kBehindLeast = 4;
 inline constexpr uint32_t kBehindFirst = 64;
-inline constexpr uint32_t kBehindShared = 512;
+inline constexpr uint32_t kBehindShared = 256;
 inline constexpr uint32_t kBehindGrowth = 8;
 inline constexpr uint32_t kBehindMax = 4096;
 inline constexpr Duration kResumeWithin = 30s;          // a resumable request without client

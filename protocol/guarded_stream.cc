@@ -62,12 +62,14 @@ Duration now_of(kj::Timer& timer) {
 }  // namespace
 
 GuardedStream::GuardedStream(kj::AsyncIoStream& stream, kj::Timer& timer, GuardLimits limits,
-                             std::shared_ptr<bool> gone, std::shared_ptr<PeerTab> tab)
+                             std::shared_ptr<bool> gone, std::shared_ptr<PeerTab> tab,
+                             std::shared_ptr<Turnstile> turnstile)
     : stream_(stream),
       timer_(timer),
       limits_(limits),
       gone_(gone ? std::move(gone) : std::make_shared<bool>(false)),
-      tab_(std::move(tab)) {}
+      tab_(std::move(tab)),
+      turnstile_(std::move(turnstile)) {}
 
 // --- reading ---------------------------------------------------------------------------------
 
@@ -75,6 +77,7 @@ kj::Promise<kj::Maybe<capnp::MessageReaderAndFds>> GuardedStream::tryReadMessage
     kj::ArrayPtr<kj::AutoCloseFd>, capnp::ReaderOptions options, kj::ArrayPtr<word>) {
   return turn_to_read()
       .then([this, options]() { return read_message(options); })
+      .then([this](Message message) { return in_its_turn(kj::mv(message)); })
       .then(
           [this](Message message) {
             if (message == nullptr) *gone_ = true;
@@ -85,6 +88,14 @@ kj::Promise<kj::Maybe<capnp::MessageReaderAndFds>> GuardedStream::tryReadMessage
             offended_ = e.getType() == kj::Exception::Type::FAILED;
             kj::throwFatalException(kj::mv(e));
           });
+}
+
+kj::Promise<GuardedStream::Message> GuardedStream::in_its_turn(Message message) {
+  // Answers and ends are no more than we asked for.
+  if (!turnstile_ || !std::exchange(asks_, false)) return kj::mv(message);
+  const Duration now = now_of(timer_);
+  if (now - std::exchange(asked_last_, now) >= limits_.calm) return kj::mv(message);
+  return turnstile_->pass().then([message = kj::mv(message)]() mutable { return kj::mv(message); });
 }
 
 kj::Promise<GuardedStream::Message> GuardedStream::read_message(capnp::ReaderOptions options) {
@@ -193,17 +204,11 @@ bool GuardedStream::unread() const {
 }
 
 kj::Promise<void> GuardedStream::turn_to_read() {
-  if (const Duration now = now_of(timer_); read_from_ > now)
+  const Duration now = now_of(timer_);
+  if (read_from_ > now)
     return timer_.afterDelay(kj_time(read_from_ - now)).then([this]() { return turn_to_read(); });
-  if (limits_.messages_at_once > 0 && in_turn_ >= limits_.messages_at_once) {
-    in_turn_ = 0;
-    // A timer fires after the loop has looked at all its sockets; while there is something to read
-    // here it would not look.
-    return timer_.afterDelay(0 * kj::NANOSECONDS).then([this]() { return turn_to_read(); });
-  }
   const bool owes =
       limits_.unread_bytes_max > 0 && writing_ && read_while_writing_ >= limits_.unread_bytes_max;
-  ++in_turn_;
   if (!owes) return kj::READY_NOW;
   auto paf = kj::newPromiseAndFulfiller<void>();
   wrote_ = kj::mv(paf.fulfiller);
@@ -231,6 +236,7 @@ void GuardedStream::note_question(capnp::MessageReader& reader, uint64_t bytes) 
     default:
       return;
   }
+  asks_ = true;
   KJ_REQUIRE(questions_.size() < limits_.questions_max, "more open questions than the limit",
              limits_.questions_max);
   bytes += kQuestionBytes;
@@ -309,13 +315,14 @@ kj::Promise<void> GuardedStream::written(kj::Promise<void> write) {
 kj::Promise<void> GuardedStream::writeMessage(
     kj::ArrayPtr<const int>, kj::ArrayPtr<const kj::ArrayPtr<const word>> segments) {
   note_answer(segments);
-  return written(capnp::writeMessage(stream_, segments));
+  // A lost peer may be noticed at once, by a throw.
+  return written(kj::evalNow([&]() { return capnp::writeMessage(stream_, segments); }));
 }
 
 kj::Promise<void> GuardedStream::writeMessages(
     kj::ArrayPtr<kj::ArrayPtr<const kj::ArrayPtr<const word>>> messages) {
   for (const auto& segments : messages) note_answer(segments);
-  return written(capnp::writeMessages(stream_, messages));
+  return written(kj::evalNow([&]() { return capnp::writeMessages(stream_, messages); }));
 }
 
 kj::Promise<void> GuardedStream::end() {

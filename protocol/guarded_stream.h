@@ -8,6 +8,7 @@
 
 #include "protocol/peer_tab.h"
 #include "protocol/strand.h"
+#include "protocol/turnstile.h"
 
 namespace headrace {
 
@@ -26,12 +27,12 @@ struct GuardLimits {
   // this is read from it, and after write_deadline the stream ends.
   uint64_t unread_bytes_max = 0;
   Duration write_deadline = 60s;
-  // The side that serves, else 0: so many messages of this peer, then others have their turn.
-  uint32_t messages_at_once = 0;
+  // With a turnstile: a question so long after the one before is taken at once, else in its turn.
+  Duration calm = 5ms;
   // With a tab: a peer with more open questions than these, or that has asked this often, asks
   // much: after each question it waits for its turn among all such (peer_tab.h).
-  uint32_t few_questions = 8;
-  Duration few_every = 10ms;  // in the mean; twice few_questions at once
+  uint32_t few_questions = 4;
+  Duration few_every = 4ms;  // in the mean; twice few_questions at once
   // Pointers followed in a message: so many times its size, and never less than 64 KiB.
   uint32_t traversal_factor = 4;
 };
@@ -45,9 +46,10 @@ class GuardedStream final : public capnp::MessageStream {
  public:
   // `gone`, if given, becomes true when the stream has ended or broken a limit, before the RPC
   // system hears of it: calls that die after that were lost, not dropped. `tab`, if given, is
-  // charged with what this peer makes us hold.
+  // charged with what this peer makes us hold. `turnstile`, if given, is shared by all peers.
   GuardedStream(kj::AsyncIoStream& stream, kj::Timer& timer, GuardLimits limits,
-                std::shared_ptr<bool> gone = nullptr, std::shared_ptr<PeerTab> tab = nullptr);
+                std::shared_ptr<bool> gone = nullptr, std::shared_ptr<PeerTab> tab = nullptr,
+                std::shared_ptr<Turnstile> turnstile = nullptr);
 
   kj::Promise<kj::Maybe<capnp::MessageReaderAndFds>> tryReadMessage(
       kj::ArrayPtr<kj::AutoCloseFd> fd_space, capnp::ReaderOptions options,
@@ -72,6 +74,8 @@ class GuardedStream final : public capnp::MessageStream {
     bool finished = false;
     bool answered = false;
   };
+  // Hands a message on, at once or in this peer's turn.
+  kj::Promise<Message> in_its_turn(Message message);
   kj::Promise<Message> read_message(capnp::ReaderOptions options);
   kj::Promise<void> read_table(Incoming& in);
   kj::Promise<void> read_body(Incoming& in);
@@ -83,7 +87,7 @@ class GuardedStream final : public capnp::MessageStream {
   // lies in the socket unread counts for the peer.
   kj::Promise<Message> patience();
   bool unread() const;
-  // Waits while the peer has to read first, and while others have their turn.
+  // Waits while the peer has to read first, or asks too much.
   kj::Promise<void> turn_to_read();
   kj::Promise<void> written(kj::Promise<void> write);
 
@@ -101,9 +105,11 @@ class GuardedStream final : public capnp::MessageStream {
   uint64_t arrived_ = 0;  // bytes, of all messages
 
   std::shared_ptr<PeerTab> tab_;
-  Duration asked_to_{0};                    // if it had asked every few_every
-  Duration read_from_{0};                   // it waits for its turn
-  uint32_t in_turn_ = 0;                    // messages since others had theirs
+  Duration asked_to_{0};   // if it had asked every few_every
+  Duration read_from_{0};  // it waits for its turn
+  std::shared_ptr<Turnstile> turnstile_;
+  bool asks_ = false;                       // the message that came is a question
+  Duration asked_last_ = -1h;               // when the last one before came
   std::map<uint32_t, Question> questions_;  // at most questions_max
   uint32_t unanswered_ = 0;                 // of those
   bool writing_ = false;

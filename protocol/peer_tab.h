@@ -11,8 +11,8 @@ namespace headrace {
 // What all peers together make us hold and do. Lives on one loop, like all tabs in it.
 struct PeersTotal {
   // Those who ask much share this: a question each so often, so many at once after a calm time.
-  static constexpr std::chrono::nanoseconds kQuestionEvery{250'000};
-  static constexpr int64_t kQuestionsAtOnce = 512;
+  static constexpr std::chrono::nanoseconds kQuestionEvery{500'000};
+  static constexpr int64_t kQuestionsAtOnce = 64;
 
   // How long one who asks much waits after a question, at the time `now`.
   std::chrono::nanoseconds wait_for_turn(std::chrono::nanoseconds now) {

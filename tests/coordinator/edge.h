@@ -74,9 +74,10 @@ class EdgeWorker {
     for (const Token id : p.prompt) text += static_cast<char>(id);
     if (text.find('~') != std::string::npos) return;
     const bool endless = text[0] == '*';
-    const uint32_t count =
-        endless ? p.max_tokens : std::min(p.max_tokens, static_cast<uint32_t>(text.size()));
-    for (uint32_t i = 0; i < count; ++i) {
+    const uint32_t most = p.generated + p.max_tokens;
+    const auto asked = static_cast<uint32_t>(p.prompt.size() - p.generated);
+    const uint32_t count = endless ? most : std::min(most, asked);
+    for (uint32_t i = p.generated; i < count; ++i) {  // not 0: it was parked
       to_coordinator::TokenRun run;
       run.transfer = p.transfer;
       run.attempt = p.attempt;

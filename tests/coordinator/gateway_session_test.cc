@@ -100,7 +100,7 @@ TEST_CASE("a client that does not take its chunks gets no more than its credit")
   });
   REQUIRE(Edge::eventually([&] {
     auto s = other->status();
-    return s && s->draining == 1;  // generated, held back
+    return s && s->waiting == 1;  // parked: no worker holds it
   }));
   CHECK(other->generate({.prompt = "HAL"}, {})->wait()->text == "IBM.");
   {
