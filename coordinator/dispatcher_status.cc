@@ -112,7 +112,8 @@ void Dispatcher::note_failed(const Record& record, const std::vector<WorkerId>& 
 void Dispatcher::note_ready() {
   if (!options_.log) return;
   std::string why = not_ready();
-  if (noted_ready_ == why) return;
+  // How it begins goes without saying.
+  if (noted_ready_ == why || (!noted_ready_ && !registry_.card())) return;
   note(Event::kCluster, why.empty() ? kClusterReady : "the cluster is not ready: " + why);
   noted_ready_ = std::move(why);
 }
