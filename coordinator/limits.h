@@ -44,7 +44,7 @@ inline constexpr size_t kRetainedMax = 1024;            // such ends; the oldest
 inline constexpr size_t kRetainedBytesMax = 64u << 20;  // of all of them
 // How long requests wait once the last worker that could decode is gone, or only such are left that
 // drain: longer than a supervisor needs to put another in its place.
-inline constexpr Duration kNoWorkerWait = 6s;
+inline constexpr Duration kNoWorkerWait = 6s * kSlowdown;
 
 // Workers.
 inline constexpr size_t kWorkersMax = 1024;
