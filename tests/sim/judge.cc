@@ -10,6 +10,7 @@ using worker::Stage;
 
 // An answer may come so much after the request's deadline.
 constexpr Duration kDeadlineSlack = 2s;
+constexpr Duration kSweepSlack = 200ms;
 
 void Judge::look(const std::string& process) {
   if (process == "coordinator") return look_at_logs();
@@ -80,11 +81,18 @@ void Judge::look_at_logs() {
 }
 
 // A frozen coordinator tells nobody; a freeze that begins when all should be told excuses nothing.
+// Nor does one whose sweep is late, and the one after it; a timer excuses no longer than it was
+// late.
 Instant Judge::latest(const SimClient& client) const {
   Instant last = client.due() + kDeadlineSlack;
   for (const auto& [gone, back] : cast_.coordinator_freezes)
     if (gone <= last) last = std::max(last, back + kDeadlineSlack);
-  return last;
+  Instant swept = client.due();
+  for (const auto& [gone, back] : cast_.coordinator_freezes)
+    if (gone <= swept) swept = std::max(swept, back);
+  for (const auto& [due, fires] : cast_.coordinator_process->late_timers())
+    if (due <= swept + coordinator::kSweepEvery + kSweepSlack) swept = std::max(swept, fires);
+  return std::max(last, swept + kSweepSlack);
 }
 
 void Judge::look_at_deadlines() {

@@ -62,8 +62,12 @@ Timer SimStrand::after(Duration delay, Task task) {
   timers_.emplace(timer, std::move(task));
   SimWorld& world = *life_->world;
   Duration late = world.draw(Duration{0}, world.options().timer_late_max);
-  if (world.hits(world.late_timer_one_in)) late = world.draw(Duration{0}, world.late_timer_max);
-  schedule_timer(world.now() + std::max(delay, Duration{0}) + late, timer);
+  const Instant due = world.now() + std::max(delay, Duration{0});
+  if (world.hits(world.late_timer_one_in)) {
+    late = world.draw(Duration{0}, world.late_timer_max);
+    life_->late_timers.emplace_back(due, due + late);
+  }
+  schedule_timer(due + late, timer);
   return Timer(std::make_unique<Pending>(weak_from_this(), timer));
 }
 

@@ -71,7 +71,9 @@ struct SimLife {
   bool alive = true;
   Instant frozen_until{};      // nothing of it runs before
   std::vector<Task> parked{};  // what came meanwhile
-  uint32_t slow = 1;           // its tasks take their turn so many times later
+  // Timers that fired late, or will: when they were due, and when they fire.
+  std::vector<std::pair<Instant, Instant>> late_timers{};
+  uint32_t slow = 1;  // its tasks take their turn so many times later
 };
 
 // A named group of strands, links, listeners, locks and objects that dies together. Owned by the
@@ -85,6 +87,7 @@ class SimProcess {
   const std::string& name() const { return life_->process; }
   const std::string& machine() const { return machine_; }
   bool alive() const { return life_->alive; }
+  const auto& late_timers() const { return life_->late_timers; }
   std::shared_ptr<Strand> make_strand();
   Network& network() { return *network_; }
   Random& random() { return random_; }
