@@ -240,6 +240,43 @@ TEST_CASE("a peer that does not read is not read from, and given up in the end")
   CHECK(second.poll(s.io.waitScope));
 }
 
+TEST_CASE("a peer that is gone at the first word is lost, not dropped") {
+  Scene s;
+  s.limits.unread_bytes_max = 4096;
+  auto gone = std::make_shared<bool>(false);
+  GuardedStream guard(*s.pipe.ends[1], s.io.provider->getTimer(), s.limits, gone);
+  s.pipe.ends[0] = nullptr;
+  capnp::MallocMessageBuilder message;
+  message.initRoot<api::Error>().setMessage("x");
+  KJ_IF_MAYBE (e, kj::runCatchingExceptions([&]() {
+                 guard.writeMessage(nullptr, message.getSegmentsForOutput()).wait(s.io.waitScope);
+               }))
+    CHECK(e->getType() == kj::Exception::Type::DISCONNECTED);
+  else
+    FAIL("nobody was there");
+  CHECK(*gone);
+}
+
+TEST_CASE("a question soon after another waits for its turn; an answer never does") {
+  namespace rpc = capnp::rpc;
+  Scene s;
+  s.limits.questions_max = 8;
+  s.limits.calm = 1h;
+  auto closed = std::make_shared<Turnstile>(s.io.provider->getTimer(), 0);  // nobody passes
+  GuardedStream guard(*s.pipe.ends[1], s.io.provider->getTimer(), s.limits, nullptr, nullptr,
+                      closed);
+  capnp::MallocMessageBuilder question, other, answer;
+  question.initRoot<rpc::Message>().initCall().setQuestionId(1);
+  other.initRoot<rpc::Message>().initCall().setQuestionId(2);
+  answer.initRoot<rpc::Message>().initReturn().setAnswerId(1);
+  CHECK(s.pass(guard, question).empty());
+  CHECK(s.pass(guard, answer).empty());
+  s.feed(flat(other));
+  auto waits = guard.tryReadMessage(nullptr, capnp::ReaderOptions(), nullptr);
+  CHECK_FALSE(waits.poll(s.io.waitScope));
+  CHECK(closed->waiting() == 1);
+}
+
 TEST_CASE("what it writes, it reads") {
   Scene s;
   capnp::MallocMessageBuilder message;
