@@ -213,6 +213,7 @@ class Dispatcher final : public WorkerEvents, public std::enable_shared_from_thi
   }
   void note_failed(const Record& record, const std::vector<WorkerId>& culprits, const Status& why);
   void note_ready();
+  void show(const ClusterStatus& status);
   void fetch_tokenizer();
   void drop_fetch(const Status& why);
 

@@ -42,7 +42,16 @@ std::string text_of(const RequestId& id) {
 
 }  // namespace
 
-void Dispatcher::on(AskStatus ask) { ask.reply.tell(make_status()); }
+void Dispatcher::on(AskStatus ask) {
+  ClusterStatus status = make_status();
+  show(status);
+  ask.reply.tell(std::move(status));
+}
+
+// The pages never say less than a client was told.
+void Dispatcher::show(const ClusterStatus& status) {
+  if (watched_) probes().status(status);
+}
 
 ClusterStatus Dispatcher::make_status() const {
   ClusterStatus status;

@@ -49,7 +49,7 @@ void Dispatcher::sweep() {
   ping(now);
   note_ready();
   events_.sweep(now);
-  if (watched_) probes().status(make_status());
+  if (watched_) show(make_status());
   sweep_due_ = now + kSweepEvery;
   if (planted(Mistake::kSweepsOnce)) return;
   sweep_timer_ = strand_->after(kSweepEvery, [this] { sweep(); });

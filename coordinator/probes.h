@@ -27,7 +27,7 @@ class Probes {
   virtual void worker_lost(WorkerId, std::string_view /*how*/) {}
   // A route: what decided it ("prefix", "time", "only_choice") and the prompt tokens expected hit.
   virtual void routed(std::string_view /*reason*/, uint32_t /*cached*/) {}
-  virtual void status(const ClusterStatus&) {}  // each sweep (100 ms)
+  virtual void status(const ClusterStatus&) {}  // each sweep (100 ms), and what clients are told
 };
 
 }  // namespace headrace::coordinator

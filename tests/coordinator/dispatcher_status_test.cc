@@ -50,6 +50,18 @@ TEST_CASE("ready is when some route gives a token; with pd always it takes both 
   CHECK(automatic.status().ready);
 }
 
+TEST_CASE("the pages know at once what a client was told") {
+  const auto seen = std::make_shared<Seen>();
+  DispatcherOptions options;
+  options.probes = seen;
+  Bench b(options);
+  b.join(Role::kBoth, 1);
+  CHECK_FALSE(seen->last.ready);  // no sweep yet
+  CHECK(b.status().ready);
+  CHECK(seen->last.ready);
+  CHECK(seen->last.workers.size() == 1);
+}
+
 TEST_CASE("probes hear how a worker was lost") {
   const auto seen = std::make_shared<Seen>();
   DispatcherOptions options;
