@@ -357,7 +357,7 @@ class Walls(unittest.TestCase):
             moved = prom.query('sum(headrace_dram_bytes_total{worker="both-0",kind="weights"})')
             self.assertGreater(moved[0][1], 150 * about["weight_bytes_a_token"])
 
-    def test_a_small_model_is_at_the_cache_and_a_long_prompt_at_the_arithmetic(self):
+    def test_a_small_model_is_where_its_limit_says_and_a_long_prompt_at_the_arithmetic(self):
         with Parts(os.path.relpath(real_model(), cluster.MODELS), prefill=1, decode=1,
                    options=self.options) as parts, Prometheus(metrics_of(parts)) as prom:
             for start in range(4):
@@ -368,7 +368,12 @@ class Walls(unittest.TestCase):
             named = walls(found)
             print("135M:", named, prom.query("headrace_bandwidth_saturation_ratio > 0"),
                   prom.query("headrace_compute_saturation_ratio > 0"))
-            self.assertEqual(named["decode-0", "decode"], "cache")
+            # Where neighbours leave a small model little of a shared cache, its limit says so.
+            far = json.loads((STATE / "host-limits.json").read_text())["entries"][-1]["read"][-1][1]
+            limit = Page(metrics_of(parts, "decode-0")).value("headrace_read_limit_bytes_per_second")
+            expected = {"dram"} if limit < 1.65 * far else set()
+            expected |= {"cache"} if limit > 1.35 * far else set()
+            self.assertIn(named["decode-0", "decode"], expected, f"limit {limit}, far {far}")
             self.assertEqual(named["prefill-0", "prefill"], "compute")
 
     def test_a_slow_link_is_named(self):
