@@ -16,16 +16,24 @@ struct QuantBlock {
 static_assert(sizeof(QuantBlock) == 40);
 constexpr float kQuantZero = 1e-30f;
 
-// Rows of activations, as f32 or as blocks: exactly one pointer is set. The reference device uses
-// f32, devices that quantize activations use blocks for products with quantized weights.
+// Floats from row to row of bf16 activations; what lies behind the width is zero.
+constexpr int64_t bf16_pitch(int64_t width) { return (width + 63) / 64 * 64; }
+
+// Rows of activations, as f32, as blocks or as bf16: exactly one of the three is set. The reference
+// device uses f32; devices that quantize activations use blocks for products with quantized
+// weights; the GPU's tensor cores take bf16.
 struct Rows {
-  const float* f32 = nullptr;     // [rows, width]
-  const QuantBlock* q = nullptr;  // [rows, ceil(width/32)]
+  const float* f32 = nullptr;      // [rows, width]
+  const QuantBlock* q = nullptr;   // [rows, ceil(width/32)]
+  const uint16_t* bf16 = nullptr;  // [rows, bf16_pitch(width)], each the f32 to nearest even
+  const float* sums = nullptr;     // [rows, pitch/32]: f32 sum of each 32 of the bf16 values
 };
-// The same as a destination; both pointers may be set.
+// The same as a destination; several may be set. `bf16` and `sums` go together.
 struct RowsOut {
   float* f32 = nullptr;
   QuantBlock* q = nullptr;  // width is then a multiple of 32
+  uint16_t* bf16 = nullptr;
+  float* sums = nullptr;
 };
 
 }  // namespace headrace::kernels

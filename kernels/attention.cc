@@ -62,15 +62,13 @@ void attend(const Attention& op, const StepRow& row, int32_t kv_head, const floa
 Cost cost(const Attention& op) {
   const KvLayout& l = op.kv.layout;
   const auto width = static_cast<uint64_t>(op.heads * l.head_dim);
+  const StepRow* step = op.host_step != nullptr ? op.host_step : op.step;
   Cost c;
   for (int32_t r = 0; r < op.rows; ++r) {
-    const auto keys = static_cast<uint64_t>(op.step[r].position) + 1;
+    const auto keys = static_cast<uint64_t>(step[r].position + 1);
     c.flops += 4 * keys * width;
-    const bool last = r + 1 == op.rows || op.step[r + 1].blocks != op.step[r].blocks;
-    if (last) {
-      c.kv_bytes +=
-          keys * static_cast<uint64_t>(2 * l.kv_heads * l.head_dim) * element_bytes(l.type);
-    }
+    const bool last = r + 1 == op.rows || step[r + 1].blocks != step[r].blocks;
+    if (last) c.kv_bytes += keys * static_cast<uint64_t>(2 * l.kv_heads) * l.row_bytes();
   }
   c.activation_bytes = static_cast<uint64_t>(op.rows) * width * sizeof(float) +
                        rows_bytes(op.y, op.rows, op.heads * l.head_dim);

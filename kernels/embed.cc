@@ -18,7 +18,8 @@ Cost cost(const Embed& op) {
 void reference(const Embed& op) {
   for (int32_t r = 0; r < op.rows; r++) {
     for (int32_t k = 0; k < op.table.cols; k++)
-      op.y[int64_t{r} * op.table.cols + k] = weight_at(op.table, op.ids[r], k);
+      op.y[int64_t{r} * op.table.cols + k] =
+          op.ids[r] < 0 ? 0.0f : weight_at(op.table, op.ids[r], k);
   }
 }
 

@@ -36,4 +36,15 @@ static inline uint16_t float_to_half(float f) {
   return static_cast<uint16_t>(sign | h);
 }
 
+static inline float bf16_to_float(uint16_t b) {
+  return std::bit_cast<float>(static_cast<uint32_t>(b) << 16);
+}
+
+// Rounds to nearest, ties to even; a NaN stays one.
+static inline uint16_t float_to_bf16(float f) {
+  const uint32_t bits = std::bit_cast<uint32_t>(f);
+  if ((bits & 0x7fffffff) > 0x7f800000) return static_cast<uint16_t>(bits >> 16 | 0x40);
+  return static_cast<uint16_t>((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
 }  // namespace headrace::kernels

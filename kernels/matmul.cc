@@ -1,6 +1,7 @@
 #include <vector>
 
 #include "kernels/ops.h"
+#include "kernels/reference_rows.h"
 
 namespace headrace::kernels {
 
@@ -12,9 +13,7 @@ Cost cost(const MatMul& op) {
   const auto k = static_cast<uint64_t>(op.w.cols);
   Cost c;
   c.weight_bytes = op.w.bytes();
-  const uint64_t in = op.x.q != nullptr ? sizeof(QuantBlock) * static_cast<uint64_t>(op.w.units())
-                                        : sizeof(float) * k;
-  c.activation_bytes = rows * (in + sizeof(float) * n * (op.add ? 2 : 1));
+  c.activation_bytes = rows * (row_bytes(op.x, k) + sizeof(float) * n * (op.add ? 2 : 1));
   c.flops = 2 * rows * n * k;
   return c;
 }
@@ -37,15 +36,7 @@ double dot(const float* w, const double* x, int32_t n) {
 void reference(const MatMul& op) {
   const auto k = static_cast<size_t>(op.w.cols);
   std::vector<double> x(static_cast<size_t>(op.rows) * k);
-  const auto units = static_cast<size_t>(op.w.units());
-  for (size_t i = 0; i < x.size(); i++) {
-    if (op.x.q == nullptr) {
-      x[i] = op.x.f32[i];
-    } else {
-      const QuantBlock& b = op.x.q[i / k * units + i % k / kGroup];
-      x[i] = static_cast<double>(b.scale) * b.q[i % k % kGroup];
-    }
-  }
+  for (size_t i = 0; i < x.size(); i++) x[i] = row_at(op.x, i / k, i % k, k);
   std::vector<float> w(k);
   for (int32_t n = 0; n < op.w.rows; n++) {
     unpack_row(op.w, n, w.data());

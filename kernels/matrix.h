@@ -27,9 +27,12 @@ WeightType packed_type(SourceType type);
 constexpr int kTileRows = 32;  // rows side by side: row = vector lane
 constexpr int kGroup = 32;     // k per unit
 
-// A packed matrix: a view, 64-byte aligned. Rows are padded with zeros to a multiple of kTileRows
-// and K to a multiple of kGroup (only float types may have other K). Tile t holds rows
-// [32t, 32t+32); a tile is ceil(K/32) units in K order; a unit is whole cache lines:
+// kLanes: for the CPU's vectors. kFragments: for the GPU's tensor cores (matrix_fragments.h).
+enum class Tiling : uint8_t { kLanes, kFragments };
+
+// A packed matrix: a view, 64-byte aligned. What follows is kLanes. Rows are padded with zeros to a
+// multiple of kTileRows and K to a multiple of kGroup (only float types may have other K). Tile t
+// holds rows [32t, 32t+32); a tile is ceil(K/32) units in K order; a unit is whole cache lines:
 //   kW4     [32 f16 scales][8 lines of nibbles]            576 B
 //   kW4Min  [32 f16 scales][32 f16 minima][8 lines]        640 B
 //   kW8     [32 f16 scales][16 lines of bytes, q ^ 0x80]  1088 B
@@ -41,6 +44,8 @@ struct Matrix {
   int32_t rows = 0;  // N
   int32_t cols = 0;  // K
   const std::byte* data = nullptr;
+  Tiling tiling = Tiling::kLanes;
+  bool paired = false;  // kFragments: row r stands beside row r + rows/2
 
   int32_t tiles() const { return (rows + kTileRows - 1) / kTileRows; }
   int32_t units() const { return (cols + kGroup - 1) / kGroup; }

@@ -13,10 +13,10 @@ namespace headrace::kernels {
 // compute, `reference` computes it slowly and plainly in double on the host. Pointers are device
 // pointers of the device that runs it, 64-byte aligned; shapes are row-major.
 
-// y[r,:] = table[ids[r],:]
+// y[r,:] = table[ids[r],:], or 0 where ids[r] < 0
 struct Embed {
   Matrix table;        // [vocab, dim]
-  const int32_t* ids;  // [rows], each in [0, vocab)
+  const int32_t* ids;  // [rows], each below vocab
   int32_t rows;
   float* y;  // [rows, dim]
 };
@@ -50,11 +50,28 @@ struct MatMul {
   bool add;        // residual: y += w x
 };
 
+// y = silu(a) * b, where [a, b] = w x: a product and SwiGlu in one, without the halves in memory.
+struct MatMulSwiGlu {
+  Matrix w;  // [2*ffn, k], paired: gate, then up
+  Rows x;    // [rows, k]
+  int32_t rows;
+  RowsOut y;  // [rows, ffn]
+};
+
+// y[r,:] = x[index[r],:], or 0 where index[r] < 0
+struct GatherRows {
+  const float* x;        // [any, dim]
+  const int32_t* index;  // [rows]
+  int32_t rows;
+  int32_t dim;
+  float* y;  // [rows, dim]
+};
+
 // Rotates neighbouring pairs of q and k by their position, then appends k and v to the pool.
 // Pair i of a head turns by position * inv_freq[i]; cos and sin come from a table of the model.
 struct RopeAppendKv {
   float* qkv;           // [rows, (heads + 2*kv_heads) * head_dim]; q is rotated in place
-  const StepRow* step;  // [rows]
+  const StepRow* step;  // [rows]; may be device memory, as all pointers
   const float* rope;    // [context, rotated/2, 2]: cos, sin
   int32_t rows;
   int32_t heads;
@@ -72,7 +89,8 @@ struct Attention {
   int32_t heads;
   int32_t layer;
   KvPool kv;
-  RowsOut y;  // [rows, heads * head_dim]
+  RowsOut y;                           // [rows, heads * head_dim]
+  const StepRow* host_step = nullptr;  // `step` as `cost` may read it; null: `step` itself
 };
 
 // y[r,i] = silu(x[r,i]) * x[r,ffn+i]
@@ -141,6 +159,8 @@ Cost cost(const Embed& op);
 Cost cost(const RmsNorm& op);
 Cost cost(const QuantizeRows& op);
 Cost cost(const MatMul& op);
+Cost cost(const MatMulSwiGlu& op);
+Cost cost(const GatherRows& op);
 Cost cost(const RopeAppendKv& op);
 Cost cost(const Attention& op);
 Cost cost(const SwiGlu& op);
@@ -152,6 +172,8 @@ void reference(const Embed& op);
 void reference(const RmsNorm& op);
 void reference(const QuantizeRows& op);
 void reference(const MatMul& op);
+void reference(const MatMulSwiGlu& op);
+void reference(const GatherRows& op);
 void reference(const RopeAppendKv& op);
 void reference(const Attention& op);
 void reference(const SwiGlu& op);
@@ -164,6 +186,8 @@ constexpr const char* name(const Embed&) { return "embed"; }
 constexpr const char* name(const RmsNorm&) { return "rms_norm"; }
 constexpr const char* name(const QuantizeRows&) { return "quantize_rows"; }
 constexpr const char* name(const MatMul&) { return "matmul"; }
+constexpr const char* name(const MatMulSwiGlu&) { return "matmul_swiglu"; }
+constexpr const char* name(const GatherRows&) { return "gather_rows"; }
 constexpr const char* name(const RopeAppendKv&) { return "rope_append_kv"; }
 constexpr const char* name(const Attention&) { return "attention"; }
 constexpr const char* name(const SwiGlu&) { return "swiglu"; }

@@ -31,7 +31,7 @@ Cost cost(const RopeAppendKv& op) {
   const auto turned = rows * static_cast<uint64_t>(op.heads + l.kv_heads);
   const auto appended = rows * static_cast<uint64_t>(2 * l.kv_heads * l.head_dim);
   Cost c;
-  c.kv_bytes = appended * element_bytes(l.type);
+  c.kv_bytes = rows * static_cast<uint64_t>(2 * l.kv_heads) * l.row_bytes();
   // q is read and written, k and v are read; k need not go back.
   c.activation_bytes = sizeof(float) * (2 * rows * static_cast<uint64_t>(op.heads * l.head_dim) +
                                         appended + rows * static_cast<uint64_t>(op.rotated));
