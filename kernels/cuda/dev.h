@@ -52,6 +52,7 @@
 //   float2 halves_to_floats(uint32_t h)             uint32_t floats_to_halves(float lo, float hi)
 //   float2 bf16s_to_floats(uint32_t b)              uint32_t floats_to_bf16s(float lo, float hi)
 //   float2 e4m3s_to_floats(uint16_t e)              uint16_t floats_to_e4m3s(float lo, float hi)
+//   uint32_t float_bits(float x)                    float bits_float(uint32_t b)      as they are
 //
 // Dynamic shared memory, one struct a kernel (or an array's element type), 128-byte aligned:
 //   HEADRACE_SHARED(T, name);                       T* name

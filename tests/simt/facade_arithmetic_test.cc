@@ -165,6 +165,13 @@ TEST_CASE("facade: prmt picks bytes, or spreads their signs") {
   CHECK(prmt(a, b, 0xfb89) == 0x00ff0000);  // the signs of 1f, 83, 50, 61
 }
 
+TEST_CASE("facade: a float's bits are its own, both ways") {
+  CHECK(float_bits(-1.5f) == 0xbfc00000);
+  CHECK(float_bits(-0.0f) == 0x80000000);
+  CHECK(float_bits(bits_float(0x7fc12345)) == 0x7fc12345);
+  CHECK(bits_float(0x00000001) == 0x1p-149f);
+}
+
 TEST_CASE("facade: approximations are near") {
   for (float x = -20; x < 20; x += 0.37f) {
     CHECK(fast_exp2(x) == doctest::Approx(std::pow(2.0, static_cast<double>(x))).epsilon(1e-6));

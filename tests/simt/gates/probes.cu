@@ -58,6 +58,7 @@ __global__ void probe_arithmetic(uint32_t* to, const uint32_t* from, const float
   const float2 f = bf16s_to_floats(b);
   const float single = half_to_float(static_cast<uint16_t>(a)) + bf16_to_float(b >> 16);
   to[8] = floats_to_bf16s(h.x + f.x, h.y + f.y + single);
+  to[9] = float_bits(bits_float(c) + floats[6]);
 }
 
 __global__ void probe_bulk(unsigned char* to, const unsigned char* from) {

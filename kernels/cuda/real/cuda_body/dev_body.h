@@ -295,6 +295,9 @@ HEADRACE_DEVICE uint32_t floats_to_bf16s(float lo, float hi) {
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(b) : "f"(hi), "f"(lo));
   return b;
 }
+// No instruction: registers have no type.
+HEADRACE_DEVICE uint32_t float_bits(float x) { return __float_as_uint(x); }
+HEADRACE_DEVICE float bits_float(uint32_t b) { return __uint_as_float(b); }
 // cvt.rn.f16x2.e4m3x2, cvt.rn.satfinite.e4m3x2.f32 from sm_89 on, integer code before it.
 HEADRACE_DEVICE float2 e4m3s_to_floats(uint16_t e) {
   return __half22float2(__half2(__nv_cvt_fp8x2_to_halfraw2(e, __NV_E4M3)));

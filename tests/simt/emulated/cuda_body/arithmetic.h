@@ -60,6 +60,8 @@ inline float2 bf16s_to_floats(uint32_t b) {
 inline uint32_t floats_to_bf16s(float lo, float hi) {
   return float_to_bf16(lo) | uint32_t{float_to_bf16(hi)} << 16;
 }
+inline uint32_t float_bits(float x) { return std::bit_cast<uint32_t>(x); }
+inline float bits_float(uint32_t b) { return std::bit_cast<float>(b); }
 inline float2 e4m3s_to_floats(uint16_t e) {
   const auto one = [](unsigned bits) {
     return __half2float(__nv_cvt_fp8_to_halfraw(static_cast<__nv_fp8_storage_t>(bits), __NV_E4M3));
