@@ -1,26 +1,14 @@
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <vector>
 
-#include "kernels/half.h"
+#include "kernels/kv_element.h"
 #include "kernels/math.h"
 #include "kernels/ops.h"
 #include "kernels/reference_rows.h"
 
 namespace headrace::kernels {
 namespace {
-
-double element(const KvLayout& layout, const std::byte* from, int64_t index) {
-  if (layout.type == KvType::kF16) {
-    uint16_t h;
-    std::memcpy(&h, from + index * 2, sizeof h);
-    return half_to_float(h);
-  }
-  float f;
-  std::memcpy(&f, from + index * 4, sizeof f);
-  return f;
-}
 
 // One query against keys 0..position; y[head_dim].
 void attend(const Attention& op, const StepRow& row, int32_t kv_head, const float* q, float* y) {
@@ -34,7 +22,7 @@ void attend(const Attention& op, const StepRow& row, int32_t kv_head, const floa
   for (int32_t key = 0; key < keys; ++key) {
     double dot = 0;
     for (int32_t d = 0; d < l.head_dim; ++d) {
-      dot += q[d] * element(l, page(key), int64_t{d} * l.block_tokens + key % l.block_tokens);
+      dot += double{q[d]} * kv_element(l, page(key), KvHalf::kKey, key % l.block_tokens, d);
     }
     dot /= std::sqrt(double(l.head_dim));
     weight[static_cast<size_t>(key)] = dot;
@@ -44,10 +32,10 @@ void attend(const Attention& op, const StepRow& row, int32_t kv_head, const floa
   for (double& w : weight) sum += w = exp_exact(w - largest);
   std::vector<double> out(static_cast<size_t>(l.head_dim));
   for (int32_t key = 0; key < keys; ++key) {
-    const int64_t at = int64_t{l.block_tokens + key % l.block_tokens} * l.head_dim;
     for (int32_t d = 0; d < l.head_dim; ++d) {
       out[static_cast<size_t>(d)] +=
-          weight[static_cast<size_t>(key)] * element(l, page(key), at + d);
+          weight[static_cast<size_t>(key)] *
+          kv_element(l, page(key), KvHalf::kValue, key % l.block_tokens, d);
     }
   }
   for (int32_t d = 0; d < l.head_dim; ++d) {
@@ -65,7 +53,8 @@ Cost cost(const Attention& op) {
   const StepRow* step = op.host_step != nullptr ? op.host_step : op.step;
   Cost c;
   for (int32_t r = 0; r < op.rows; ++r) {
-    const auto keys = static_cast<uint64_t>(step[r].position + 1);
+    if (step[r].position < 0) continue;
+    const auto keys = static_cast<uint64_t>(step[r].position) + 1;
     c.flops += 4 * keys * width;
     const bool last = r + 1 == op.rows || step[r + 1].blocks != step[r].blocks;
     if (last) c.kv_bytes += keys * static_cast<uint64_t>(2 * l.kv_heads) * l.row_bytes();
@@ -81,7 +70,7 @@ void reference(const Attention& op) {
   const int64_t out = int64_t{op.heads} * l.head_dim;
   std::vector<float> y(static_cast<size_t>(op.rows * out));
   for (int64_t r = 0; r < op.rows; ++r) {
-    for (int32_t h = 0; h < op.heads; ++h) {
+    for (int32_t h = 0; h < op.heads && op.step[r].position >= 0; ++h) {
       attend(op, op.step[r], h / (op.heads / l.kv_heads), op.qkv + r * in + int64_t{h} * l.head_dim,
              y.data() + r * out + int64_t{h} * l.head_dim);
     }

@@ -1,19 +1,8 @@
-#include <cstring>
-
-#include "kernels/half.h"
+#include "kernels/kv_element.h"
 #include "kernels/ops.h"
 
 namespace headrace::kernels {
 namespace {
-
-void put(const KvLayout& layout, std::byte* to, int64_t index, float value) {
-  if (layout.type == KvType::kF16) {
-    const uint16_t h = float_to_half(value);
-    std::memcpy(to + index * 2, &h, sizeof h);
-  } else {
-    std::memcpy(to + index * 4, &value, sizeof value);
-  }
-}
 
 void rotate(float* head, const float* rope, int32_t rotated) {
   for (int32_t i = 0; i < rotated; i += 2) {
@@ -44,6 +33,7 @@ void reference(const RopeAppendKv& op) {
   const int64_t width = int64_t{op.heads + 2 * l.kv_heads} * l.head_dim;
   for (int64_t r = 0; r < op.rows; ++r) {
     const StepRow& row = op.step[r];
+    if (row.position < 0) continue;
     float* head = op.qkv + r * width;
     const float* rope = op.rope + int64_t{row.position} * op.rotated;
     for (int32_t h = 0; h < op.heads + l.kv_heads; ++h)
@@ -53,10 +43,8 @@ void reference(const RopeAppendKv& op) {
     const float* v = k + int64_t{l.kv_heads} * l.head_dim;
     for (int32_t h = 0; h < l.kv_heads; ++h) {
       std::byte* to = op.kv.head(row.blocks[row.position / l.block_tokens], op.layer, h);
-      for (int32_t d = 0; d < l.head_dim; ++d) {
-        put(l, to, int64_t{d} * l.block_tokens + t, k[h * l.head_dim + d]);
-        put(l, to, int64_t{l.block_tokens + t} * l.head_dim + d, v[h * l.head_dim + d]);
-      }
+      put_kv_row(l, to, KvHalf::kKey, t, k + int64_t{h} * l.head_dim);
+      put_kv_row(l, to, KvHalf::kValue, t, v + int64_t{h} * l.head_dim);
     }
   }
 }

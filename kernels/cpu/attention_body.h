@@ -130,7 +130,7 @@ void finish_tile(const Attention& op, const AttentionPlan& plan, const Attention
 }
 
 void attention_body(const Attention& op, ThreadPool& pool, std::byte* scratch) {
-  KERNELS_CHECK(op.kv.layout.type == KvType::kF16);
+  KERNELS_CHECK(op.kv.layout.type == KvType::kF16 && op.kv.layout.order == KvOrder::kLanes);
   if (op.rows == 0) return;
   const AttentionPlan plan = plan_attention(op, pool.threads(), scratch);
   auto units = [&op, &plan](int64_t begin, int64_t end, int thread) {

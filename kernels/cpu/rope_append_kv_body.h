@@ -60,7 +60,7 @@ void rope_append_row(const RopeAppendKv& op, int64_t r) {
 }
 
 void rope_append_kv_body(const RopeAppendKv& op, ThreadPool& pool) {
-  KERNELS_CHECK(op.kv.layout.type == KvType::kF16);
+  KERNELS_CHECK(op.kv.layout.type == KvType::kF16 && op.kv.layout.order == KvOrder::kLanes);
   constexpr int64_t kGrainRows = 4;
   auto rows = [&op](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) rope_append_row(op, r);
