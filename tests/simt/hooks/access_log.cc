@@ -148,16 +148,67 @@ std::map<uintptr_t, std::string> lines_of(const std::set<uintptr_t>& codes) {
   return out;
 }
 
-uint64_t distinct_bytes(const std::vector<Access>& accesses, bool write) {
-  std::unordered_map<uintptr_t, std::bitset<kPage>> pages;
-  for (const Access& a : accesses) {
-    if (a.shared || a.write != write) continue;
-    for (uintptr_t at = a.address; at < a.address + a.size; at++) pages[at / kPage].set(at % kPage);
+// Bytes and sectors touched, each once, by page.
+class Touched {
+ public:
+  void add(const Access& a) {
+    for (uintptr_t at = a.address; at < a.address + a.size; at++) {
+      pages_[at / kPage].set(at % kPage);
+    }
   }
-  uint64_t bytes = 0;
-  for (const auto& [page, touched] : pages) bytes += touched.count();
-  return bytes;
-}
+  void count(Traffic& traffic) const {
+    for (const auto& [page, bytes] : pages_) {
+      traffic.distinct_bytes += bytes.count();
+      for (uintptr_t first = 0; first < kPage; first += kSector) {
+        bool any = false;
+        for (uintptr_t at = first; at < first + kSector; at++) any |= bytes[at];
+        traffic.distinct_sectors += any;
+      }
+    }
+  }
+
+ private:
+  std::unordered_map<uintptr_t, std::bitset<kPage>> pages_;
+};
+
+struct BufferCount {
+  BufferUse use;
+  Touched read, written;
+};
+
+// Allocations last touched are found first.
+class Buffers {
+ public:
+  void add(const Warp& warp) {
+    for (const Access& a : warp) {
+      if (!last_ || a.address - last_->use.base >= last_->use.size) find(a.address);
+      (a.write ? last_->written : last_->read).add(a);
+    }
+    // A warp's access lies in one buffer but for odd kernels; it counts in that of its last lane.
+    Traffic& traffic = warp.front().write ? last_->use.written : last_->use.read;
+    traffic.bytes += pieces(warp, 0, warp.size(), 1).size();
+  }
+  std::vector<BufferUse> counted() {
+    std::vector<BufferUse> out;
+    for (auto& [base, count] : counts_) {
+      count.read.count(count.use.read);
+      count.written.count(count.use.written);
+      out.push_back(count.use);
+    }
+    return out;
+  }
+
+ private:
+  void find(uintptr_t address) {
+    const Range range = find_range(reinterpret_cast<const void*>(address));
+    last_ = &counts_[range.base];
+    last_->use.base = range.base;
+    last_->use.size = range.bytes;
+  }
+
+  std::map<uintptr_t, BufferCount> counts_;
+  BufferCount* last_ = nullptr;
+};
 
 }  // namespace
 
@@ -169,24 +220,36 @@ Accesses record(const std::function<void()>& run) {
   std::vector<Access> accesses = std::move(log);
   drop_the_rest(accesses);
   Accesses out;
-  out.bytes_read = distinct_bytes(accesses, false);
-  out.bytes_written = distinct_bytes(accesses, true);
   std::set<uintptr_t> codes;
   for (const Access& a : accesses) codes.insert(a.code);
   const std::map<uintptr_t, std::string> lines = lines_of(codes);
   std::map<std::tuple<std::string, bool, bool>, LineUse> uses;
+  Buffers buffers;
   for (const Warp& warp : warps_of(std::move(accesses))) {
     const Access& a = warp.front();
     LineUse& use = uses[{lines.at(a.code), a.shared, a.write}];
     use.accesses++;
     for (const Access& lane : warp) use.bytes += lane.size;
     a.shared ? count_shared(warp, use) : count_global(warp, use);
+    if (!a.shared) buffers.add(warp);
   }
   for (auto& [key, use] : uses) {
     std::tie(use.line, use.shared, use.write) = key;
     out.lines.push_back(use);
   }
+  out.buffers = buffers.counted();
+  for (const BufferUse& use : out.buffers) {
+    out.bytes_read += use.read.distinct_bytes;
+    out.bytes_written += use.written.distinct_bytes;
+  }
   return out;
+}
+
+BufferUse Accesses::of(const void* address) const {
+  for (const BufferUse& use : buffers) {
+    if (reinterpret_cast<uintptr_t>(address) - use.base < use.size) return use;
+  }
+  return {};
 }
 
 }  // namespace headrace::simt

@@ -24,11 +24,30 @@ struct LineUse {
   uint64_t least = 0;  // units that as many distinct bytes need at least
 };
 
+// What one kind of access moves. A byte that several lanes of a warp ask for at once is one byte.
+struct Traffic {
+  uint64_t bytes = 0;             // of all the warps' accesses: again each time
+  uint64_t distinct_bytes = 0;    // each once, however often it is asked for
+  uint64_t distinct_sectors = 0;  // of 32 bytes, alike
+};
+
+// One allocation's accesses.
+struct BufferUse {
+  uintptr_t base = 0;
+  size_t size = 0;
+  Traffic read;
+  Traffic written;
+};
+
 struct Accesses {
   std::vector<LineUse> lines;
+  std::vector<BufferUse> buffers;  // those touched, by address
   // Distinct bytes of device memory: each crosses the memory bus once when caches are perfect.
   uint64_t bytes_read = 0;
   uint64_t bytes_written = 0;
+
+  // Of the allocation that holds the address; of nothing where that was not touched.
+  BufferUse of(const void* address) const;
 };
 
 // Runs launches, waits included, and says what they touched. Memory they use outlives the call.
