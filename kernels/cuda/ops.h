@@ -22,20 +22,6 @@ struct CopyBytes {
   size_t bytes = 0;
 };
 
-// Root-mean-square norm of each row (Zhang and Sennrich 2019, "Root Mean Square Layer
-// Normalization"): out[r][c] = in[r][c] gain[c] / sqrt(mean over c of in[r][c]^2 + epsilon), sums
-// and products in f32. in, out: bf16 rows x columns; gain: bf16 columns; all 16-byte aligned; out
-// may be in. Columns: a multiple of 8, up to kRowNormColumnsMax.
-struct RowNorm {
-  uint16_t* out = nullptr;
-  const uint16_t* in = nullptr;
-  const uint16_t* gain = nullptr;
-  uint32_t rows = 0;
-  uint32_t columns = 0;
-  float epsilon = 0;
-};
-constexpr uint32_t kRowNormColumnsMax = 16384;
-
 // A 4-bit weight matrix, rows x columns, in groups of 32 columns as GGUF's Q4_0 has them: weight =
 // scale (quant - 8), quant 0 to 15, scale f16. Two planes: quants, row after row, columns / 2 bytes
 // each; scales, row after row, columns / 32 f16 each: 4.5 bits a weight. Eight quants are a 32-bit
@@ -61,18 +47,10 @@ struct W4Gemv {
 constexpr uint32_t kW4GemvColumnsMax = 32768;
 
 cudaError_t enqueue(const CopyBytes& op, cudaStream_t stream);
-cudaError_t enqueue(const RowNorm& op, cudaStream_t stream);
 cudaError_t enqueue(const W4Gemv& op, cudaStream_t stream);
 
 inline kernels::Cost cost(const CopyBytes& op) {
   return {.activation_bytes = 2 * static_cast<uint64_t>(op.bytes)};
-}
-// Per element: square, add, two products.
-inline kernels::Cost cost(const RowNorm& op) {
-  const uint64_t elements = static_cast<uint64_t>(op.rows) * op.columns;
-  return {.weight_bytes = op.rows == 0 ? 0 : 2 * static_cast<uint64_t>(op.columns),
-          .activation_bytes = 4 * elements,
-          .flops = 4 * elements};
 }
 inline kernels::Cost cost(const W4Gemv& op) {
   const uint64_t weights = static_cast<uint64_t>(op.w.rows) * op.w.columns;

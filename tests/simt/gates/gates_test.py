@@ -68,7 +68,10 @@ def read(dump, path):
         elif match := re.match(r"\s*Function\s*:?\s*(\w+)\s*:?\s*$", line):
             current = kernels.setdefault((plain_name(match.group(1)), architecture), Kernel())
         elif current and (match := re.search(r"REG:(\d+) STACK:(\d+) .*LOCAL:(\d+)", line)):
-            current.registers, current.stack, current.local = map(int, match.groups())
+            # Instances of a template are one kernel: the worst of each figure counts.
+            found = zip(match.groups(), (current.registers, current.stack, current.local))
+            current.registers, current.stack, current.local = (
+                max(int(new), old or 0) for new, old in found)
         elif current and (match := INSTRUCTION.match(line)):
             current.instructions.append(match.group(1))
     return kernels

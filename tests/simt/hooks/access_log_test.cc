@@ -33,18 +33,6 @@ TEST_CASE("copy moves what it costs, in whole sectors") {
   CHECK(accesses.bytes_written == 100000);
 }
 
-TEST_CASE("row norm moves what it costs, in whole sectors, without bank conflicts") {
-  for (const uint32_t columns : {576, 4096, 5120}) {
-    const DeviceBuffer<uint16_t> rows(random_bf16s(size_t{16} * columns, 1));
-    const DeviceBuffer<uint16_t> gain(random_bf16s(columns, 2));
-    const cuda::RowNorm op{rows.get(), rows.get(), gain.get(), 16, columns, 1e-5f};
-    const Accesses accesses =
-        record_once([&](cudaStream_t stream) { return cuda::enqueue(op, stream); });
-    check_moves(accesses, {.cached_weights = {gain.get()}}, cuda::cost(op));
-    check_lines(accesses, "row_norm.cu:");
-  }
-}
-
 TEST_CASE("w4 gemv moves what it costs, in whole sectors, without bank conflicts") {
   for (const uint32_t columns : {1024, 1536, 4096}) {
     const W4Case values(48, columns, 3);

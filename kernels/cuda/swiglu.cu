@@ -1,0 +1,51 @@
+#include "kernels/cuda/dev.h"
+#include "kernels/cuda/launch_limits.h"
+#include "kernels/cuda/row_values.h"
+#include "kernels/cuda/rows.h"
+
+// Four neighbouring values a thread: gate and up are read once, the result is written once.
+
+namespace headrace::cuda {
+namespace {
+
+constexpr unsigned kThreads = 256;
+constexpr float kLog2E = 1.44269504088896340736f;
+
+// x / (1 + e^-x). Far below zero the power is infinite and the quotient zero, as it should be.
+__device__ __forceinline__ float silu(float x) { return x / (1.0f + fast_exp2(-x * kLog2E)); }
+
+__global__ void __launch_bounds__(kThreads)
+    swiglu_kernel(const float* x, unsigned ffn, unsigned pitch, unsigned blocks_of_row,
+                  kernels::RowsOut y) {
+  grid_dependency_wait();
+  grid_dependency_trigger();
+  const size_t row = blockIdx.x / blocks_of_row;
+  const unsigned vector = blockIdx.x % blocks_of_row * kThreads + threadIdx.x;
+  const size_t at = size_t{vector} * kLaneValues;
+  float4 v = make_float4(0, 0, 0, 0);
+  if (at < ffn) {
+    const float4 gate = floats(ld_stream16(x + 2 * row * ffn + at));
+    const float4 up = floats(ld_stream16(x + (2 * row + 1) * ffn + at));
+    v = make_float4(silu(gate.x) * up.x, silu(gate.y) * up.y, silu(gate.z) * up.z,
+                    silu(gate.w) * up.w);
+  }
+  deliver(y, row, vector, ffn, pitch, v);
+}
+
+}  // namespace
+
+cudaError_t enqueue(const kernels::SwiGlu& op, const Context& context) {
+  if (!row_width(op.ffn) || op.rows < 0 || !deliverable(op.y) || !vector_aligned(op.x)) {
+    return cudaErrorInvalidValue;
+  }
+  if (op.rows == 0 || op.ffn == 0) return cudaSuccess;
+  const auto pitch = static_cast<unsigned>(kernels::bf16_pitch(op.ffn));
+  const unsigned blocks_of_row = (pitch / kLaneValues + kThreads - 1) / kThreads;
+  const size_t blocks = static_cast<size_t>(op.rows) * blocks_of_row;
+  if (blocks > kGridMax) return cudaErrorInvalidValue;
+  return launch_dependent("swiglu", context.stream, dim3(static_cast<unsigned>(blocks)),
+                          dim3(kThreads), 0, swiglu_kernel, op.x, static_cast<unsigned>(op.ffn),
+                          pitch, blocks_of_row, op.y);
+}
+
+}  // namespace headrace::cuda
