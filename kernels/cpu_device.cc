@@ -53,7 +53,12 @@ class CpuDevice final : public Device {
     return std::string("cpu ") + kernels::name(path_) + ", " + std::to_string(n) +
            (n == 1 ? " thread" : " threads");
   }
-  bool quantizes() const override { return true; }
+  std::string numerics() const override {
+    return "cpu-int8/32 slice" + std::to_string(kAttentionSlice);
+  }
+  Activation activation(WeightType weights) const override {
+    return quantized(weights) ? Activation::kBlocks : Activation::kF32;
+  }
   KvType kv_type() const override { return KvType::kF16; }
 
   void run(const Embed& op) override { timed(op, bodies_.embed); }
@@ -61,6 +66,9 @@ class CpuDevice final : public Device {
   void run(const QuantizeRows& op) override { timed(op, bodies_.quantize_rows); }
   void run(const MatMul& op) override {
     timed(op, bodies_.matmul, scratch(matmul_scratch_bytes(op)));
+  }
+  void run(const GatherRows& op) override {
+    timed(op, [](const GatherRows& o, ThreadPool&) { reference(o); });
   }
   void run(const RopeAppendKv& op) override { timed(op, bodies_.rope_append_kv); }
   void run(const SwiGlu& op) override { timed(op, bodies_.swiglu); }

@@ -1,17 +1,13 @@
 #include "kernels/device.h"
 
 #include <cpuid.h>
-#include <sys/mman.h>
 
-#include <cstdlib>
-#include <new>
-#include <utility>
+#include <cstring>
+
+#include "kernels/check.h"
 
 namespace headrace::kernels {
 namespace {
-
-constexpr size_t kAlignment = 64;
-constexpr size_t kHugePage = size_t{2} << 20;
 
 struct CpuidWords {
   uint32_t a = 0, b = 0, c = 0, d = 0;
@@ -49,49 +45,20 @@ bool has_avx512_vnni() {
 
 }  // namespace
 
-Buffer::Buffer(size_t bytes) {
-  if (bytes == 0) return;
-  if (bytes > SIZE_MAX - kHugePage) throw std::bad_alloc();
-  const size_t alignment = bytes >= kHugePage ? kHugePage : kAlignment;
-  const size_t whole = (bytes + alignment - 1) / alignment * alignment;
-  if (bytes < kHugePage) {
-    data_ = static_cast<std::byte*>(std::aligned_alloc(alignment, whole));
-    if (!data_) throw std::bad_alloc();
-    __builtin_memset(data_, 0, whole);
-  } else {
-    // Fresh pages are zero already and are touched only when used. The mapping starts at a huge
-    // page, or else the kernel has none to give.
-    void* p = mmap(nullptr, whole + kHugePage, PROT_READ | PROT_WRITE,
-                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (p == MAP_FAILED) throw std::bad_alloc();
-    const auto address = reinterpret_cast<uintptr_t>(p);
-    const size_t before = (kHugePage - address % kHugePage) % kHugePage;
-    std::byte* base = static_cast<std::byte*>(p);
-    if (before) munmap(base, before);
-    if (before < kHugePage) munmap(base + before + whole, kHugePage - before);
-    data_ = base + before;
-    madvise(data_, whole, MADV_HUGEPAGE);
-  }
-  size_ = bytes;
+void Device::write(std::byte* to, std::span<const std::byte> from) {
+  if (!from.empty()) std::memcpy(to, from.data(), from.size());
 }
 
-Buffer::~Buffer() {
-  if (!data_) return;
-  if (size_ < kHugePage) {
-    std::free(data_);
-  } else {
-    munmap(data_, (size_ + kHugePage - 1) / kHugePage * kHugePage);
-  }
+void Device::read(std::span<std::byte> to, const std::byte* from) {
+  if (!to.empty()) std::memcpy(to.data(), from, to.size());
 }
 
-Buffer::Buffer(Buffer&& o) noexcept
-    : data_(std::exchange(o.data_, nullptr)), size_(std::exchange(o.size_, 0)) {}
-
-Buffer& Buffer::operator=(Buffer&& o) noexcept {
-  std::swap(data_, o.data_);
-  std::swap(size_, o.size_);
-  return *this;
+void Device::zero_blocks(const KvPool& pool, std::span<const uint32_t> blocks) {
+  for (const uint32_t block : blocks)
+    std::memset(pool.head(block, 0, 0), 0, pool.layout.block_bytes());
 }
+
+void Device::run(const MatMulSwiGlu&) { KERNELS_CHECK(pairs()); }
 
 const char* name(CpuPath path) {
   switch (path) {

@@ -7,6 +7,7 @@ namespace headrace::kernels {
 
 // kFp8 is e4m3 (OCP 8-bit floating point), kInt8 a two's complement integer; both with a scale.
 enum class KvType : uint8_t { kF16, kF32, kBf16, kFp8, kInt8 };
+const char* name(KvType type);  // "f16", "f32", "bf16", "fp8", "int8"
 constexpr bool scaled(KvType t) { return t == KvType::kFp8 || t == KvType::kInt8; }
 constexpr size_t element_bytes(KvType t) { return scaled(t) ? 1 : t == KvType::kF32 ? 4 : 2; }
 

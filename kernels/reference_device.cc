@@ -38,13 +38,15 @@ class ReferenceDevice final : public Device {
   explicit ReferenceDevice(int threads) : pool_(threads) {}
 
   std::string name() const override { return "reference"; }
-  bool quantizes() const override { return false; }
+  std::string numerics() const override { return "reference-f32"; }
+  Activation activation(WeightType) const override { return Activation::kF32; }
   KvType kv_type() const override { return KvType::kF32; }
 
   void run(const Embed& op) override { account(op); }
   void run(const RmsNorm& op) override { account(op); }
   void run(const QuantizeRows& op) override { account(op); }
   void run(const MatMul& op) override { share(op, op.w.tiles()); }
+  void run(const GatherRows& op) override { account(op); }
   void run(const RopeAppendKv& op) override { account(op); }
   void run(const Attention& op) override { share(op, op.rows); }
   void run(const SwiGlu& op) override { account(op); }

@@ -57,8 +57,11 @@ class Engine {
   // step begins to fill (position a multiple of block_tokens) is zeroed first, so unused slots are
   // zero.
   virtual void run(Step step, std::function<void(StepDone)> done) = 0;
-  // Memory of a block. The caller sees to it that no step in flight touches it.
-  virtual std::span<std::byte> block(BlockId id) = 0;
+  // Bytes [offset, offset + bytes) of a block, valid until the next call of this engine. The caller
+  // sees to it that no step in flight touches a block that it reads or writes.
+  virtual std::span<const std::byte> read_block(BlockId id, size_t offset, size_t bytes) = 0;
+  // The bytes from `offset` on; done on return. They fit.
+  virtual void write_block(BlockId id, size_t offset, std::span<const std::byte> bytes) = 0;
 };
 
 }  // namespace headrace::worker

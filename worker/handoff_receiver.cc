@@ -204,9 +204,8 @@ Status HandoffReceiver::on(Channel& channel, const ReceiveGrant& grant,
     return error(Errc::kStale,
                  "generation " + versus(raw(slice.generation), raw(target.generation)));
   }
-  const std::span<std::byte> memory = host_.memory(target);
-  if (memory.size() != layout_.block_bytes) return error(Errc::kStale, "the block was freed");
-  std::memcpy(memory.data() + channel.offset, slice.bytes.data(), slice.bytes.size());
+  if (!host_.write(target, channel.offset, slice.bytes))
+    return error(Errc::kStale, "the block was freed");
   channel.crc = crc32c(slice.bytes, channel.crc);
   channel.offset += static_cast<uint32_t>(slice.bytes.size());
   bytes_received_ += slice.bytes.size();

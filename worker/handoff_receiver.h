@@ -41,8 +41,9 @@ struct ReceiveTimes {
 class HandoffReceiver {
  public:
   struct Host {
-    // Where the block's bytes go; empty when the name is no longer that of a held block.
-    std::function<std::span<std::byte>(BlockRef)> memory;
+    // Puts bytes into the block from the offset on; false when the name is no longer that of a held
+    // block.
+    std::function<bool(BlockRef, size_t offset, std::span<const std::byte>)> write;
     std::function<void(TransferId)> began;          // a sender was admitted
     std::function<void(TransferId, Status)> ended;  // ok: verified. Already forgotten here
     std::function<void(TransferId, const ReceiveTimes&)> times{};  // just before `ended`; or none

@@ -164,9 +164,8 @@ void HandoffSender::watch_wire() {
 }
 
 void HandoffSender::send_slice(Run& run) {
-  const auto block = memory_(run.blocks[run.block]);
-  const size_t n = std::min(options_.slice_bytes, block.size() - run.offset);
-  const auto bytes = block.subspan(run.offset, n);
+  const size_t n = std::min<size_t>(options_.slice_bytes, job_.block_bytes - run.offset);
+  const auto bytes = memory_(run.blocks[run.block], run.offset, n);
   if (bytes_sent_ == 0) waited_ = strand_->now() - made_;
   moved_ = strand_->now();
   const auto index = static_cast<uint32_t>(run.first + run.block);
@@ -175,7 +174,7 @@ void HandoffSender::send_slice(Run& run) {
   run.crc = crc32c(bytes, run.crc);
   bytes_sent_ += n;
   run.offset += n;
-  if (run.offset == block.size()) {
+  if (run.offset == job_.block_bytes) {
     run.offset = 0;
     ++run.block;
   }

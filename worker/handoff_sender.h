@@ -21,6 +21,7 @@ struct SendJob {
   Attempt attempt{};
   Incarnation prefill;  // this process
   Digest layout;
+  uint64_t block_bytes = 0;
   uint32_t tokens = 0;
   GrantedBlocks grant;
 };
@@ -33,7 +34,8 @@ struct SendJob {
 // they may be freed. A link that does not drain stops it (window_bytes), not the engine.
 class HandoffSender {
  public:
-  using Memory = std::function<std::span<const std::byte>(BlockId)>;
+  // Bytes of a block from the offset on, valid until the next call.
+  using Memory = std::function<std::span<const std::byte>(BlockId, size_t offset, size_t bytes)>;
   // `done` comes once, posted, never from inside a call and never after destruction: ok when D has
   // taken ownership.
   HandoffSender(std::shared_ptr<Strand> strand, Network& network, const HandoffOptions& options,

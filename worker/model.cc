@@ -1,8 +1,8 @@
 #include "worker/model.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
+#include <vector>
 
 #include "kernels/rope_table.h"
 #include "protocol/limits.h"
@@ -10,20 +10,14 @@
 namespace headrace::worker {
 namespace {
 
-using kernels::Buffer;
-
 static_assert(kLogprobFloor == kernels::kLogprobMin);
 
 // Rows that go through the output matrix together; more are cut into several passes, which read the
 // output matrix again but bound the memory for logits.
 constexpr uint32_t kLogitRows = 64;
+constexpr auto kTop = static_cast<int32_t>(limits::kLogprobs);
 
-Buffer floats(uint64_t rows, uint64_t width) { return Buffer(rows * width * sizeof(float)); }
-
-Buffer blocks(uint64_t rows, uint64_t width) {
-  const uint64_t n = (width + kernels::kGroup - 1) / kernels::kGroup;
-  return Buffer(rows * n * sizeof(kernels::QuantBlock));
-}
+constexpr uint64_t kFloat = sizeof(float);
 
 }  // namespace
 
@@ -35,53 +29,122 @@ Model::Model(std::shared_ptr<const ModelFile> file, Weights weights, kernels::De
       device_(device),
       pool_(pool) {
   const LlamaConfig& c = config_;
-  const uint32_t widest = std::max({c.dim, c.q_rows(), c.ffn});
-  const uint32_t logit_rows = std::min(rows_max, kLogitRows);
-  rope_ = floats(c.context, c.rotated);
+  const auto rows = static_cast<uint64_t>(std::max(
+      device_.padded(static_cast<int32_t>(rows_max), true), static_cast<int32_t>(rows_max)));
+  const uint64_t logit_rows = std::min<uint64_t>(rows, kLogitRows);
+  make_rope();
+  hidden_ = device_.allocate(rows * c.dim * kFloat);
+  qkv_ = device_.allocate(rows * c.qkv_rows() * kFloat);
+  gate_up_ = device_.allocate(rows * 2 * c.ffn * kFloat);
+  make_inputs(rows, std::max({c.dim, c.q_rows(), c.ffn}));
+  last_ = device_.allocate(logit_rows * c.dim * kFloat);
+  logits_ = device_.allocate(logit_rows * c.vocab * kFloat);
+  ids_ = device_.mirror(rows * sizeof(int32_t));
+  step_rows_ = device_.mirror(rows * sizeof(kernels::StepRow));
+  last_rows_ = device_.mirror(logit_rows * sizeof(int32_t));
+  chosen_ = device_.mirror(logit_rows * sizeof(int32_t));
+  parameters_ = device_.mirror(logit_rows * sizeof(kernels::SampleRow));
+  begins_ = device_.mirror((logit_rows + 1) * sizeof(int32_t));
+  counts_ = device_.mirror(logit_rows * sizeof(int32_t));
+  chosen_logprobs_ = device_.mirror(logit_rows * kFloat);
+  top_ids_ = device_.mirror(logit_rows * limits::kLogprobs * sizeof(int32_t));
+  top_logprobs_ = device_.mirror(logit_rows * limits::kLogprobs * kFloat);
+}
+
+void Model::make_rope() {
+  const LlamaConfig& c = config_;
+  std::vector<float> table(uint64_t{c.context} * c.rotated);
   kernels::build_rope(static_cast<int32_t>(c.context), static_cast<int32_t>(c.rotated), c.rope_base,
                       c.rope_factor, c.rope_divisors.empty() ? nullptr : c.rope_divisors.data(),
-                      rope_.as<float>());
-  hidden_ = floats(rows_max, c.dim);
-  qkv_ = floats(rows_max, c.qkv_rows());
-  gate_up_ = floats(rows_max, uint64_t{2} * c.ffn);
-  input_f32_ = floats(rows_max, widest);
-  input_q_ = blocks(rows_max, widest);
-  last_ = floats(logit_rows, c.dim);
-  logits_ = floats(logit_rows, c.vocab);
-  ids_ = Buffer(rows_max * sizeof(int32_t));
-  chosen_ = Buffer(logit_rows * sizeof(int32_t));
-  step_rows_ = Buffer(rows_max * sizeof(kernels::StepRow));
-  parameters_ = Buffer(logit_rows * sizeof(kernels::SampleRow));
-  begins_ = Buffer((logit_rows + 1) * sizeof(int32_t));
-  counts_ = Buffer(logit_rows * sizeof(int32_t));
-  chosen_logprobs_ = floats(logit_rows, 1);
-  top_ids_ = Buffer(logit_rows * limits::kLogprobs * sizeof(int32_t));
-  top_logprobs_ = floats(logit_rows, limits::kLogprobs);
+                      table.data());
+  rope_ = device_.allocate(table.size() * kFloat);
+  device_.write(rope_.data(), std::as_bytes(std::span(table)));
+}
+
+// Inputs of products, in the forms that the device's products take.
+void Model::make_inputs(uint64_t rows, uint64_t widest) {
+  const auto some = [&](kernels::Activation form) {
+    return device_.activation(kernels::WeightType::kW4) == form ||
+           device_.activation(kernels::WeightType::kF32) == form;
+  };
+  const uint64_t groups = (widest + kernels::kGroup - 1) / kernels::kGroup;
+  const auto pitch = static_cast<uint64_t>(kernels::bf16_pitch(static_cast<int64_t>(widest)));
+  if (some(kernels::Activation::kF32)) input_f32_ = device_.allocate(rows * widest * kFloat);
+  if (some(kernels::Activation::kBlocks))
+    input_q_ = device_.allocate(rows * groups * sizeof(kernels::QuantBlock));
+  if (some(kernels::Activation::kBf16)) {
+    input_bf16_ = device_.allocate(rows * pitch * sizeof(uint16_t));
+    input_sums_ = device_.allocate(rows * pitch / kernels::kGroup * kFloat);
+  }
 }
 
 StepDone Model::run(const Step& step, const LogitsSink& sink) {
   StepDone done;
   done.sampled.assign(step.sequences.size(), -1);
-  const auto rows = static_cast<int32_t>(step.rows());
-  if (rows == 0) return done;
-  gather(step);
-  device_.run(kernels::Embed{.table = weights_.embedding,
-                             .ids = ids_.as<int32_t>(),
-                             .rows = rows,
-                             .y = hidden_.as<float>()});
-  for (uint32_t i = 0; i < config_.layers; i++) layer(static_cast<int32_t>(i), rows);
-  sample(step, sink, done);
+  if (step.rows() == 0) return done;
+  std::vector<uint32_t> wanted;
+  for (uint32_t i = 0; i < step.sequences.size(); i++)
+    if (step.sequences[i].sample) wanted.push_back(i);
+  const bool decode = wanted.size() == step.rows();  // of each sequence one row, which samples
+  const int32_t rows = gather(step, decode);
+  const bool whole = decode && rows <= static_cast<int32_t>(kLogitRows);
+  if (whole) gather_last(step, wanted, rows);
+  const std::span<const kernels::StepRow> host(step_rows_.as<kernels::StepRow>(),
+                                               static_cast<size_t>(rows));
+  device_.forward(host, whole ? 1 : 0, [&] {
+    device_.run(kernels::Embed{.table = weights_.embedding,
+                               .ids = ids_.device<int32_t>(),
+                               .rows = rows,
+                               .y = hidden_.as<float>()});
+    for (uint32_t i = 0; i < config_.layers; i++) layer(static_cast<int32_t>(i), rows);
+    if (whole) head(rows);
+  });
+  const std::span<const uint32_t> all(wanted);
+  for (size_t at = 0; at < all.size(); at += kLogitRows) {
+    const auto some = all.subspan(at, std::min<size_t>(kLogitRows, all.size() - at));
+    if (!whole) {
+      gather_last(step, some, static_cast<int32_t>(some.size()));
+      head(static_cast<int32_t>(some.size()));
+    }
+    sample(step, some, sink, done);
+  }
+  device_.finish();
   return done;
 }
 
-void Model::gather(const Step& step) {
+// What the rows are; gives how many, padding included.
+int32_t Model::gather(const Step& step, bool decode) {
+  const auto rows = static_cast<int32_t>(step.rows());
+  size_t table = 0;
+  for (const StepSequence& s : step.sequences) table += s.blocks.size();
+  grow(tables_, table * sizeof(uint32_t));
   auto* id = ids_.as<int32_t>();
   auto* row = step_rows_.as<kernels::StepRow>();
-  for (const StepSequence& s : step.sequences)
+  table = 0;
+  for (const StepSequence& s : step.sequences) {
+    std::copy(s.blocks.begin(), s.blocks.end(), tables_.as<uint32_t>() + table);
     for (size_t i = 0; i < s.tokens.size(); i++) {
       *id++ = s.tokens[i];
-      *row++ = {.blocks = s.blocks.data(), .position = static_cast<int32_t>(s.position + i)};
+      *row++ = {.blocks = tables_.device<uint32_t>() + table,
+                .position = static_cast<int32_t>(s.position + i)};
     }
+    table += s.blocks.size();
+  }
+  const int32_t padded = device_.padded(rows, decode);
+  for (int32_t r = rows; r < padded; r++) {
+    *id++ = -1;
+    *row++ = {.blocks = nullptr, .position = -1};
+  }
+  device_.push(tables_, table * sizeof(uint32_t));
+  device_.push(ids_, static_cast<size_t>(padded) * sizeof(int32_t));
+  device_.push(step_rows_, static_cast<size_t>(padded) * sizeof(kernels::StepRow));
+  return padded;
+}
+
+// At least so large; what was in it is lost. Nothing that uses it is under way.
+void Model::grow(kernels::Mirror& mirror, size_t bytes) {
+  // With room to spare, since tables and penalties grow with almost every step.
+  if (bytes > mirror.host.size()) mirror = device_.mirror(bytes + bytes / 2);
 }
 
 void Model::layer(int32_t index, int32_t rows) {
@@ -95,7 +158,7 @@ void Model::attend(int32_t index, int32_t rows) {
   normalize(hidden_.as<float>(), w.attention_norm, rows, w.qkv);
   multiply(w.qkv, rows, qkv_.as<float>(), false);
   device_.run(kernels::RopeAppendKv{.qkv = qkv_.as<float>(),
-                                    .step = step_rows_.as<kernels::StepRow>(),
+                                    .step = step_rows_.device<kernels::StepRow>(),
                                     .rope = rope_.as<float>(),
                                     .rows = rows,
                                     .heads = static_cast<int32_t>(config_.heads),
@@ -103,12 +166,13 @@ void Model::attend(int32_t index, int32_t rows) {
                                     .layer = index,
                                     .kv = pool_});
   device_.run(kernels::Attention{.qkv = qkv_.as<float>(),
-                                 .step = step_rows_.as<kernels::StepRow>(),
+                                 .step = step_rows_.device<kernels::StepRow>(),
                                  .rows = rows,
                                  .heads = static_cast<int32_t>(config_.heads),
                                  .layer = index,
                                  .kv = pool_,
-                                 .y = output_for(w.out)});
+                                 .y = output_for(w.out),
+                                 .host_step = step_rows_.as<kernels::StepRow>()});
   multiply(w.out, rows, hidden_.as<float>(), true);
 }
 
@@ -116,56 +180,72 @@ void Model::attend(int32_t index, int32_t rows) {
 void Model::feed_forward(int32_t index, int32_t rows) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(index)];
   normalize(hidden_.as<float>(), w.ffn_norm, rows, w.gate_up);
-  multiply(w.gate_up, rows, gate_up_.as<float>(), false);
-  device_.run(kernels::SwiGlu{.x = gate_up_.as<float>(),
-                              .rows = rows,
-                              .ffn = static_cast<int32_t>(config_.ffn),
-                              .y = output_for(w.down)});
+  const kernels::Matrix& first = w.gate_up.parts[0].matrix;
+  if (first.paired) {
+    device_.run(kernels::MatMulSwiGlu{
+        .w = first, .x = input_for(first.type), .rows = rows, .y = output_for(w.down)});
+  } else {
+    multiply(w.gate_up, rows, gate_up_.as<float>(), false);
+    device_.run(kernels::SwiGlu{.x = gate_up_.as<float>(),
+                                .rows = rows,
+                                .ffn = static_cast<int32_t>(config_.ffn),
+                                .y = output_for(w.down)});
+  }
   multiply(w.down, rows, hidden_.as<float>(), true);
 }
 
-void Model::sample(const Step& step, const LogitsSink& sink, StepDone& done) {
-  std::vector<uint32_t> wanted;
-  for (uint32_t i = 0; i < step.sequences.size(); i++)
-    if (step.sequences[i].sample) wanted.push_back(i);
-  const std::span<const uint32_t> all(wanted);
-  for (size_t at = 0; at < all.size(); at += kLogitRows)
-    sample_rows(step, all.subspan(at, std::min<size_t>(kLogitRows, all.size() - at)), sink, done);
-}
-
-// Final norm, logits and choice for the last rows of some sequences.
-void Model::sample_rows(const Step& step, std::span<const uint32_t> sequences,
-                        const LogitsSink& sink, StepDone& done) {
-  gather_last(step, sequences);
-  const auto rows = static_cast<int32_t>(sequences.size());
+// Final norm and logits of the rows that gather_last named.
+void Model::head(int32_t rows) {
+  device_.run(kernels::GatherRows{.x = hidden_.as<float>(),
+                                  .index = last_rows_.device<int32_t>(),
+                                  .rows = rows,
+                                  .dim = static_cast<int32_t>(config_.dim),
+                                  .y = last_.as<float>()});
   normalize(last_.as<float>(), weights_.output_norm, rows, weights_.output);
   multiply(weights_.output, rows, logits_.as<float>(), false);
+}
+
+// Chooses for the sequences whose logits are there.
+void Model::sample(const Step& step, std::span<const uint32_t> sequences, const LogitsSink& sink,
+                   StepDone& done) {
   adjust(step, sequences);
+  const auto rows = static_cast<int32_t>(sequences.size());
   const uint32_t known = file_->known_tokens();
   device_.run(kernels::Sample{.logits = logits_.as<float>(),
-                              .params = parameters_.as<kernels::SampleRow>(),
+                              .params = parameters_.device<kernels::SampleRow>(),
                               .rows = rows,
                               .vocab = static_cast<int32_t>(known),
                               .stride = int64_t{config_.vocab},
-                              .ids = chosen_.as<int32_t>()});
-  explain(step, sequences, done);
+                              .ids = chosen_.device<int32_t>()});
+  const bool explained = ask_logprobs(step, sequences);
+  device_.pull(chosen_, sequences.size() * sizeof(int32_t));
+  device_.finish();
   for (size_t i = 0; i < sequences.size(); i++) {
     const int32_t id = chosen_.as<int32_t>()[i];
     done.sampled[sequences[i]] = id < 0 ? StepDone::kNumeric : id;
-    if (sink) sink(sequences[i], {logits_.as<float>() + i * config_.vocab, known});
+  }
+  if (explained) take_logprobs(sequences, done);
+  if (sink) show_logits(sequences, sink);
+}
+
+void Model::show_logits(std::span<const uint32_t> sequences, const LogitsSink& sink) {
+  std::vector<float> copy(file_->known_tokens());
+  for (size_t i = 0; i < sequences.size(); i++) {
+    const float* const from = logits_.as<float>() + i * config_.vocab;
+    device_.read(std::as_writable_bytes(std::span(copy)), reinterpret_cast<const std::byte*>(from));
+    sink(sequences[i], copy);
   }
 }
 
-// The last row of each sequence, and how it is sampled.
-void Model::gather_last(const Step& step, std::span<const uint32_t> sequences) {
-  const size_t dim = config_.dim;
+// The last row of each sequence, and how it is sampled; `rows` of them, the others are padding.
+void Model::gather_last(const Step& step, std::span<const uint32_t> sequences, int32_t rows) {
   auto* parameters = parameters_.as<kernels::SampleRow>();
+  auto* index = last_rows_.as<int32_t>();
   size_t row = 0, sequence = 0, n = 0;  // `row` is the first one of `sequence`
   for (const uint32_t wanted : sequences) {
     for (; sequence < wanted; sequence++) row += step.sequences[sequence].tokens.size();
     const StepSequence& s = step.sequences[wanted];
-    const size_t last = row + s.tokens.size() - 1;
-    std::memcpy(last_.as<float>() + n * dim, hidden_.as<float>() + last * dim, dim * sizeof(float));
+    index[n] = static_cast<int32_t>(row + s.tokens.size() - 1);
     parameters[n++] = {.temperature = s.sampling.temperature,
                        .top_k = s.sampling.top_k,
                        .top_p = s.sampling.top_p,
@@ -173,6 +253,9 @@ void Model::gather_last(const Step& step, std::span<const uint32_t> sequences) {
                        .seed = s.sampling.seed,
                        .index = s.index};
   }
+  std::fill(index + n, index + rows, -1);
+  device_.push(parameters_, n * sizeof(kernels::SampleRow));
+  device_.push(last_rows_, static_cast<size_t>(rows) * sizeof(int32_t));
 }
 
 // Penalties and bias of those that have some.
@@ -180,9 +263,7 @@ void Model::adjust(const Step& step, std::span<const uint32_t> sequences) {
   size_t total = 0;
   for (const uint32_t i : sequences) total += step.sequences[i].edits.size();
   if (total == 0) return;
-  const size_t bytes = total * sizeof(kernels::LogitEdit);
-  // With room to spare, since penalties name one more token with almost every step.
-  if (bytes > edits_.size()) edits_ = Buffer(bytes + bytes / 2);
+  grow(edits_, total * sizeof(kernels::LogitEdit));
   auto* edit = edits_.as<kernels::LogitEdit>();
   auto* begin = begins_.as<int32_t>();
   *begin = 0;
@@ -192,40 +273,52 @@ void Model::adjust(const Step& step, std::span<const uint32_t> sequences) {
     begin[1] = *begin + static_cast<int32_t>(edits.size());
     ++begin;
   }
+  device_.push(edits_, total * sizeof(kernels::LogitEdit));
+  device_.push(begins_, (sequences.size() + 1) * sizeof(int32_t));
   device_.run(kernels::AdjustLogits{.logits = logits_.as<float>(),
-                                    .edits = edits_.as<kernels::LogitEdit>(),
-                                    .begins = begins_.as<int32_t>(),
+                                    .edits = edits_.device<kernels::LogitEdit>(),
+                                    .begins = begins_.device<int32_t>(),
                                     .rows = static_cast<int32_t>(sequences.size()),
                                     .vocab = static_cast<int32_t>(config_.vocab),
                                     .stride = int64_t{config_.vocab}});
 }
 
-// Log-probabilities for those that ask and have got a token.
-void Model::explain(const Step& step, std::span<const uint32_t> sequences, StepDone& done) {
+// Log-probabilities for those that ask; false if nobody does.
+bool Model::ask_logprobs(const Step& step, std::span<const uint32_t> sequences) {
   auto* counts = counts_.as<int32_t>();
   bool any = false;
   for (size_t i = 0; i < sequences.size(); i++) {
     counts[i] = static_cast<int32_t>(step.sequences[sequences[i]].sampling.logprobs);
     any = any || counts[i] > 0;
   }
-  if (!any) return;
-  constexpr auto kTop = static_cast<int32_t>(limits::kLogprobs);
+  if (!any) return false;
+  device_.push(counts_, sequences.size() * sizeof(int32_t));
   device_.run(kernels::LogProbs{.logits = logits_.as<float>(),
-                                .chosen = chosen_.as<int32_t>(),
-                                .counts = counts,
+                                .chosen = chosen_.device<int32_t>(),
+                                .counts = counts_.device<int32_t>(),
                                 .rows = static_cast<int32_t>(sequences.size()),
                                 .vocab = static_cast<int32_t>(file_->known_tokens()),
                                 .stride = int64_t{config_.vocab},
                                 .top = kTop,
-                                .chosen_logprob = chosen_logprobs_.as<float>(),
-                                .top_ids = top_ids_.as<int32_t>(),
-                                .top_logprobs = top_logprobs_.as<float>()});
-  done.logprobs.resize(step.sequences.size());
+                                .chosen_logprob = chosen_logprobs_.device<float>(),
+                                .top_ids = top_ids_.device<int32_t>(),
+                                .top_logprobs = top_logprobs_.device<float>()});
+  const size_t tops = sequences.size() * static_cast<size_t>(kTop);
+  device_.pull(chosen_logprobs_, sequences.size() * kFloat);
+  device_.pull(top_ids_, tops * sizeof(int32_t));
+  device_.pull(top_logprobs_, tops * kFloat);
+  return true;
+}
+
+// Those of the sequences that have got a token.
+void Model::take_logprobs(std::span<const uint32_t> sequences, StepDone& done) {
+  done.logprobs.resize(done.sampled.size());
   for (size_t i = 0; i < sequences.size(); i++) {
-    if (counts[i] == 0 || chosen_.as<int32_t>()[i] < 0) continue;
+    const int32_t count = counts_.as<int32_t>()[i];
+    if (count == 0 || chosen_.as<int32_t>()[i] < 0) continue;
     Logprobs& logprobs = done.logprobs[sequences[i]];
     logprobs.chosen = chosen_logprobs_.as<float>()[i];
-    for (size_t k = i * kTop; k < i * kTop + static_cast<size_t>(counts[i]); k++)
+    for (size_t k = i * kTop; k < i * kTop + static_cast<size_t>(count); k++)
       if (top_ids_.as<int32_t>()[k] >= 0)
         logprobs.top.push_back({top_ids_.as<int32_t>()[k], top_logprobs_.as<float>()[k]});
   }
@@ -233,10 +326,34 @@ void Model::explain(const Step& step, std::span<const uint32_t> sequences, StepD
 
 // Where an operation leaves the input of `next`, in the forms that `next` takes.
 kernels::RowsOut Model::output_for(const Projection& next) const {
-  const bool blocks = device_.quantizes() && next.any_quantized();
-  const bool plain = !device_.quantizes() || next.any_float();
-  return {.f32 = plain ? input_f32_.as<float>() : nullptr,
-          .q = blocks ? input_q_.as<kernels::QuantBlock>() : nullptr};
+  kernels::RowsOut to;
+  for (const Projection::Part& part : next.parts) {
+    switch (device_.activation(part.matrix.type)) {
+      case kernels::Activation::kF32:
+        to.f32 = input_f32_.as<float>();
+        break;
+      case kernels::Activation::kBlocks:
+        to.q = input_q_.as<kernels::QuantBlock>();
+        break;
+      case kernels::Activation::kBf16:
+        to.bf16 = input_bf16_.as<uint16_t>();
+        to.sums = input_sums_.as<float>();
+        break;
+    }
+  }
+  return to;
+}
+
+kernels::Rows Model::input_for(kernels::WeightType type) const {
+  switch (device_.activation(type)) {
+    case kernels::Activation::kBlocks:
+      return {.q = input_q_.as<kernels::QuantBlock>()};
+    case kernels::Activation::kBf16:
+      return {.bf16 = input_bf16_.as<uint16_t>(), .sums = input_sums_.as<float>()};
+    case kernels::Activation::kF32:
+      break;
+  }
+  return {.f32 = input_f32_.as<float>()};
 }
 
 void Model::normalize(const float* x, const float* gain, int32_t rows, const Projection& next) {
@@ -250,14 +367,8 @@ void Model::normalize(const float* x, const float* gain, int32_t rows, const Pro
 
 void Model::multiply(const Projection& w, int32_t rows, float* y, bool add) {
   for (const Projection::Part& part : w.parts) {
-    const bool blocks = device_.quantizes() && kernels::quantized(part.matrix.type);
-    kernels::Rows x;
-    if (blocks)
-      x.q = input_q_.as<kernels::QuantBlock>();
-    else
-      x.f32 = input_f32_.as<float>();
     device_.run(kernels::MatMul{.w = part.matrix,
-                                .x = x,
+                                .x = input_for(part.matrix.type),
                                 .rows = rows,
                                 .y = y + part.at,
                                 .stride = int64_t{w.rows},

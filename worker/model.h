@@ -30,17 +30,23 @@ class Model {
   StepDone run(const Step& step, const LogitsSink& sink);
 
  private:
-  void gather(const Step& step);
+  void make_rope();
+  void make_inputs(uint64_t rows, uint64_t widest);
+  int32_t gather(const Step& step, bool decode);
+  void grow(kernels::Mirror& mirror, size_t bytes);
   void layer(int32_t index, int32_t rows);
   void attend(int32_t index, int32_t rows);
   void feed_forward(int32_t index, int32_t rows);
-  void sample(const Step& step, const LogitsSink& sink, StepDone& done);
-  void sample_rows(const Step& step, std::span<const uint32_t> sequences, const LogitsSink& sink,
-                   StepDone& done);
-  void gather_last(const Step& step, std::span<const uint32_t> sequences);
+  void gather_last(const Step& step, std::span<const uint32_t> sequences, int32_t rows);
+  void head(int32_t rows);
+  void sample(const Step& step, std::span<const uint32_t> sequences, const LogitsSink& sink,
+              StepDone& done);
   void adjust(const Step& step, std::span<const uint32_t> sequences);
-  void explain(const Step& step, std::span<const uint32_t> sequences, StepDone& done);
+  bool ask_logprobs(const Step& step, std::span<const uint32_t> sequences);
+  void take_logprobs(std::span<const uint32_t> sequences, StepDone& done);
+  void show_logits(std::span<const uint32_t> sequences, const LogitsSink& sink);
   kernels::RowsOut output_for(const Projection& next) const;
+  kernels::Rows input_for(kernels::WeightType type) const;
   void normalize(const float* x, const float* gain, int32_t rows, const Projection& next);
   void multiply(const Projection& w, int32_t rows, float* y, bool add);
 
@@ -50,24 +56,30 @@ class Model {
   kernels::Device& device_;
   kernels::KvPool pool_;
 
-  kernels::Buffer rope_;             // [context, rotated/2, 2]
-  kernels::Buffer hidden_;           // [rows, dim]: the residual stream
-  kernels::Buffer qkv_;              // [rows, qkv]
-  kernels::Buffer gate_up_;          // [rows, 2*ffn]
-  kernels::Buffer input_f32_;        // [rows, widest input]: x of the next product
-  kernels::Buffer input_q_;          // the same as blocks
-  kernels::Buffer last_;             // [logit rows, dim]: hidden rows that sample
-  kernels::Buffer logits_;           // [logit rows, vocab]
-  kernels::Buffer ids_;              // [rows] tokens in
-  kernels::Buffer chosen_;           // [logit rows] tokens out
-  kernels::Buffer step_rows_;        // [rows] StepRow
-  kernels::Buffer parameters_;       // [logit rows] SampleRow
-  kernels::Buffer edits_;            // LogitEdit of all logit rows; grows
-  kernels::Buffer begins_;           // [logit rows + 1]
-  kernels::Buffer counts_;           // [logit rows] alternatives asked for
-  kernels::Buffer chosen_logprobs_;  // [logit rows]
-  kernels::Buffer top_ids_;          // [logit rows, kLogprobs]
-  kernels::Buffer top_logprobs_;     // [logit rows, kLogprobs]
+  // The device's own.
+  kernels::Buffer rope_;        // [context, rotated/2, 2]
+  kernels::Buffer hidden_;      // [rows, dim]: the residual stream
+  kernels::Buffer qkv_;         // [rows, qkv]
+  kernels::Buffer gate_up_;     // [rows, 2*ffn]
+  kernels::Buffer input_f32_;   // [rows, widest input]: x of the next product
+  kernels::Buffer input_q_;     // the same as blocks
+  kernels::Buffer input_bf16_;  // the same as bf16
+  kernels::Buffer input_sums_;  // and its sums
+  kernels::Buffer last_;        // [logit rows, dim]: hidden rows that sample
+  kernels::Buffer logits_;      // [logit rows, vocab]
+  // What goes in and out.
+  kernels::Mirror ids_;              // [rows] tokens in
+  kernels::Mirror step_rows_;        // [rows] StepRow
+  kernels::Mirror tables_;           // block tables of all sequences; grows
+  kernels::Mirror last_rows_;        // [logit rows] rows that sample
+  kernels::Mirror chosen_;           // [logit rows] tokens out
+  kernels::Mirror parameters_;       // [logit rows] SampleRow
+  kernels::Mirror edits_;            // LogitEdit of all logit rows; grows
+  kernels::Mirror begins_;           // [logit rows + 1]
+  kernels::Mirror counts_;           // [logit rows] alternatives asked for
+  kernels::Mirror chosen_logprobs_;  // [logit rows]
+  kernels::Mirror top_ids_;          // [logit rows, kLogprobs]
+  kernels::Mirror top_logprobs_;     // [logit rows, kLogprobs]
 };
 
 }  // namespace headrace::worker

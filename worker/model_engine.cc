@@ -11,12 +11,6 @@
 namespace headrace::worker {
 namespace {
 
-CardOptions card_options(const EngineOptions& options, const kernels::Device& device) {
-  return {.block_tokens = options.block_tokens,
-          .kv_type = device.kv_type(),
-          .quantizes = device.quantizes()};
-}
-
 Status no_memory(const ModelFile& file, uint64_t bytes, const char* what) {
   return error(Errc::kOverloaded, file.gguf().file().path() + ": no memory for " +
                                       std::to_string(bytes >> 20) + " MiB of " + what);
@@ -32,10 +26,10 @@ Result<std::unique_ptr<ModelEngine>> ModelEngine::create(
     return error(Errc::kInvalid, "KV blocks hold 16, 32 or 64 tokens, not " + std::to_string(t));
   if (options.blocks == 0 || options.rows_max == 0)
     return error(Errc::kInvalid, "an engine needs at least one KV block and one row");
-  Result<Weights> weights = load_weights(*file, options.load_threads, progress);
+  Result<Weights> weights = load_weights(*file, options.load_threads, progress, device.get());
   if (!weights) return std::move(weights).error();
   const uint64_t kv =
-      file->kv_layout(card_options(options, *device)).block_bytes() * uint64_t{options.blocks};
+      file->kv_layout(CardOptions::of(*device, t)).block_bytes() * uint64_t{options.blocks};
   try {
     return std::unique_ptr<ModelEngine>(
         new ModelEngine(file, std::move(device), options, std::move(*weights)));
@@ -50,9 +44,10 @@ ModelEngine::ModelEngine(std::shared_ptr<const ModelFile> file,
     : file_(std::move(file)),
       device_(std::move(device)),
       options_(options),
-      card_(file_->card(card_options(options, *device_))),
-      memory_(card_.block_bytes * options.blocks),
-      pool_{.layout = file_->kv_layout(card_options(options, *device_)), .base = memory_.data()},
+      card_(file_->card(CardOptions::of(*device_, options.block_tokens))),
+      memory_(device_->allocate(card_.block_bytes * options.blocks)),
+      pool_{.layout = file_->kv_layout(CardOptions::of(*device_, options.block_tokens)),
+            .base = memory_.data()},
       model_(file_, std::move(weights), *device_, pool_, options.rows_max),
       thread_([this] { loop(); }) {}
 
@@ -65,9 +60,23 @@ ModelEngine::~ModelEngine() {
   thread_.join();
 }
 
-std::span<std::byte> ModelEngine::block(BlockId id) {
+std::byte* ModelEngine::memory_of(BlockId id) const {
   CHECK(raw(id) < options_.blocks);
-  return {memory_.data() + raw(id) * card_.block_bytes, card_.block_bytes};
+  return memory_.data() + raw(id) * card_.block_bytes;
+}
+
+std::span<const std::byte> ModelEngine::read_block(BlockId id, size_t offset, size_t bytes) {
+  CHECK(offset <= card_.block_bytes && bytes <= card_.block_bytes - offset);
+  const std::byte* const from = memory_of(id) + offset;
+  if (device_->host_visible()) return {from, bytes};
+  copy_.resize(bytes);
+  device_->read(copy_, from);
+  return copy_;
+}
+
+void ModelEngine::write_block(BlockId id, size_t offset, std::span<const std::byte> bytes) {
+  CHECK(offset <= card_.block_bytes && bytes.size() <= card_.block_bytes - offset);
+  device_->write(memory_of(id) + offset, bytes);
 }
 
 void ModelEngine::run(Step step, std::function<void(StepDone)> done) {
@@ -138,11 +147,13 @@ StepDone ModelEngine::execute(const Step& step) {
 // them before.
 void ModelEngine::zero_new_blocks(const Step& step) {
   const uint32_t t = options_.block_tokens;
+  std::vector<uint32_t> blocks;
   for (const StepSequence& s : step.sequences) {
     const uint64_t end = uint64_t{s.position} + s.tokens.size();
     for (uint64_t p = (uint64_t{s.position} + t - 1) / t * t; p < end; p += t)
-      std::memset(block(BlockId{s.blocks[p / t]}).data(), 0, card_.block_bytes);
+      blocks.push_back(s.blocks[p / t]);
   }
+  if (!blocks.empty()) device_->zero_blocks(pool_, blocks);
 }
 
 }  // namespace headrace::worker

@@ -41,7 +41,8 @@ class ModelEngine final : public Engine {
   uint32_t blocks() const override { return options_.blocks; }
   uint32_t rows_max() const override { return options_.rows_max; }
   void run(Step step, std::function<void(StepDone)> done) override;
-  std::span<std::byte> block(BlockId id) override;
+  std::span<const std::byte> read_block(BlockId id, size_t offset, size_t bytes) override;
+  void write_block(BlockId id, size_t offset, std::span<const std::byte> bytes) override;
 
   const ModelFile& file() const { return *file_; }
   const kernels::Device& device() const { return *device_; }
@@ -56,12 +57,15 @@ class ModelEngine final : public Engine {
   void loop();
   StepDone execute(const Step& step);
   void zero_new_blocks(const Step& step);
+  std::byte* memory_of(BlockId id) const;
 
   std::shared_ptr<const ModelFile> file_;
   std::unique_ptr<kernels::Device> device_;
   const EngineOptions options_;
   const ModelCard card_;
   kernels::Buffer memory_;  // of the blocks
+  // What was read last, where the host cannot see the device's memory.
+  std::vector<std::byte> copy_;
   kernels::KvPool pool_;
   Model model_;
   std::vector<std::vector<float>> logits_;

@@ -51,12 +51,22 @@ Result<std::shared_ptr<const ModelFile>> ModelFile::open(
   return std::shared_ptr<const ModelFile>(std::move(model));
 }
 
+CardOptions CardOptions::of(const kernels::Device& device, uint32_t block_tokens) {
+  return {.block_tokens = block_tokens,
+          .kv_type = device.kv_type(),
+          .kv_order = device.kv_order(),
+          .tiling = device.tiling(),
+          .quantizes = device.activation(kernels::WeightType::kW4) == kernels::Activation::kBlocks,
+          .numerics = device.numerics()};
+}
+
 kernels::KvLayout ModelFile::kv_layout(const CardOptions& options) const {
   return {.type = options.kv_type,
           .layers = static_cast<int32_t>(config_.layers),
           .kv_heads = static_cast<int32_t>(config_.kv_heads),
           .head_dim = static_cast<int32_t>(config_.head_dim),
-          .block_tokens = static_cast<int32_t>(options.block_tokens)};
+          .block_tokens = static_cast<int32_t>(options.block_tokens),
+          .order = options.kv_order};
 }
 
 // Sums of the operations' own costs for one row, without any weights in memory.
@@ -69,7 +79,8 @@ ModelCost ModelFile::cost(const CardOptions& options) const {
     op.w = {.type = kernels::packed_type(t->type),
             .rows = static_cast<int32_t>(t->rows()),
             .cols = static_cast<int32_t>(t->cols()),
-            .data = nullptr};
+            .data = nullptr,
+            .tiling = options.tiling};
     op.rows = 1;
     op.stride = op.w.rows;
     return std::pair(kernels::cost(op), kernels::quantized(op.w.type));
@@ -120,10 +131,10 @@ ModelCard ModelFile::card(const CardOptions& options) const {
   card.context = c.context;
   card.block_tokens = options.block_tokens;
   card.block_bytes = kv_layout(options).block_bytes();
-  const bool half = options.kv_type == kernels::KvType::kF16;
-  card.kv_layout = std::string(half ? "f16" : "f32") + " block[layer][head][K d,t|V t,d]";
-  card.numerics = options.quantizes ? "cpu-int8/32 slice" + std::to_string(kernels::kAttentionSlice)
-                                    : std::string("reference-f32");
+  const bool lanes = options.kv_order == kernels::KvOrder::kLanes;
+  card.kv_layout = std::string(kernels::name(options.kv_type)) + " block[layer][head][K " +
+                   (lanes ? "d,t" : "t,d") + "|V t,d]";
+  card.numerics = options.numerics;
   card.cost = cost(options);
   return card;
 }

@@ -5,7 +5,7 @@
 #include <memory>
 #include <string>
 
-#include "kernels/kv.h"
+#include "kernels/device.h"
 #include "protocol/model_card.h"
 #include "protocol/result.h"
 #include "worker/architecture.h"
@@ -17,7 +17,13 @@ namespace headrace::worker {
 struct CardOptions {
   uint32_t block_tokens = 32;
   kernels::KvType kv_type = kernels::KvType::kF16;
-  bool quantizes = true;  // products with quantized weights take int8 activations
+  kernels::KvOrder kv_order = kernels::KvOrder::kLanes;
+  kernels::Tiling tiling = kernels::Tiling::kLanes;
+  // Most products are of int8 with int8, so that the integer peak is the compute wall.
+  bool quantizes = true;
+  std::string numerics = "cpu-int8/32 slice" + std::to_string(kernels::kAttentionSlice);
+
+  static CardOptions of(const kernels::Device& device, uint32_t block_tokens);
 };
 
 // A model opened by its path: structure checked, configuration and tokenizer read, weights still on

@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "kernels/matrix_fragments.h"
 #include "protocol/check.h"
 
 namespace headrace::worker {
@@ -35,12 +36,14 @@ struct Piece {
 // Lays out all weights, then fills them.
 class Loader {
  public:
-  explicit Loader(const ModelFile& model) : model_(model), gguf_(model.gguf()) {}
+  // `device` may be null: see load_weights.
+  Loader(const ModelFile& model, kernels::Device* device)
+      : model_(model), gguf_(model.gguf()), device_(device) {}
 
   Result<Weights> load(int threads, const std::function<void(double)>& progress) {
     plan();
     try {
-      weights_.memory = kernels::Buffer(bytes_);
+      weights_.memory = device_ ? device_->allocate(bytes_) : kernels::Buffer(bytes_);
     } catch (const std::bad_alloc&) {
       return error(Errc::kOverloaded, gguf_.file().path() + ": no memory for " +
                                           std::to_string(bytes_ >> 20) + " MiB of weights");
@@ -72,6 +75,11 @@ class Loader {
     return t;
   }
 
+  bool fragments() const { return device_ && device_->tiling() == kernels::Tiling::kFragments; }
+  // Rows that are packed together.
+  int32_t tile_rows() const { return fragments() ? kernels::kStripRows : kernels::kTileRows; }
+  int32_t tiles(const Matrix& m) const { return (m.rows + tile_rows() - 1) / tile_rows(); }
+
   size_t add_target(std::vector<const GgufTensor*> sources) {
     Target t;
     uint64_t rows = 0;
@@ -80,10 +88,11 @@ class Loader {
     t.matrix = {.type = kernels::packed_type(sources[0]->type),
                 .rows = static_cast<int32_t>(rows),
                 .cols = static_cast<int32_t>(cols),
-                .data = nullptr};
+                .data = nullptr,
+                .tiling = fragments() ? kernels::Tiling::kFragments : kernels::Tiling::kLanes};
     t.sources = std::move(sources);
     t.offset = bytes_;
-    bytes_ += kernels::packed_bytes(t.matrix.type, t.matrix.rows, t.matrix.cols);
+    bytes_ += (t.matrix.bytes() + kAlign - 1) / kAlign * kAlign;
     targets_.push_back(std::move(t));
     return targets_.size() - 1;
   }
@@ -103,6 +112,13 @@ class Loader {
     slots_.push_back(std::move(slot));
   }
 
+  void add_pair(Projection& projection, const std::string& gate, const std::string& up) {
+    add(projection, {gate, up});
+    Matrix& m = targets_.back().matrix;
+    const bool one = slots_.back().targets.size() == 1;
+    m.paired = one && device_ && device_->pairs() && m.rows % kernels::kStripRows == 0;
+  }
+
   void add_norm(const float*& gain, const std::string& name) {
     const GgufTensor* t = tensor(name);
     norms_.push_back({&gain, t, bytes_});
@@ -120,7 +136,7 @@ class Loader {
       add(layer.qkv, {at + "attn_q.weight", at + "attn_k.weight", at + "attn_v.weight"});
       add(layer.out, {at + "attn_output.weight"});
       add_norm(layer.ffn_norm, at + "ffn_norm.weight");
-      add(layer.gate_up, {at + "ffn_gate.weight", at + "ffn_up.weight"});
+      add_pair(layer.gate_up, at + "ffn_gate.weight", at + "ffn_up.weight");
       add(layer.down, {at + "ffn_down.weight"});
     }
     add_norm(weights_.output_norm, "output_norm.weight");
@@ -145,12 +161,18 @@ class Loader {
                  gguf_.file().path() + ": tensor " + t.name + " holds NaN or infinity");
   }
 
+  bool in_place() const { return !device_ || device_->host_visible(); }
+
   Status read_norms() {
+    std::vector<std::byte> copy;
     for (const Norm& n : norms_) {
-      const std::span<std::byte> to(weights_.memory.data() + n.offset, n.source->bytes);
+      std::byte* const at = weights_.memory.data() + n.offset;
+      if (!in_place()) copy.resize(n.source->bytes);
+      const std::span<std::byte> to(in_place() ? at : copy.data(), n.source->bytes);
       if (Status s = gguf_.file().read(n.source->offset, to); !s.ok()) return s;
       if (!kernels::finite(n.source->type, to)) return not_finite(*n.source);
-      *n.gain = reinterpret_cast<const float*>(to.data());
+      if (!in_place()) device_->write(at, to);
+      *n.gain = reinterpret_cast<const float*>(at);
     }
     return {};
   }
@@ -158,44 +180,72 @@ class Loader {
   std::vector<Piece> pieces() const {
     std::vector<Piece> out;
     for (const Target& t : targets_) {
-      const uint64_t tile =
-          kernels::kTileRows * kernels::source_row_bytes(t.sources[0]->type, t.matrix.cols);
+      const uint64_t tile = static_cast<uint64_t>(tile_rows()) *
+                            kernels::source_row_bytes(t.sources[0]->type, t.matrix.cols);
       const auto step = static_cast<int32_t>(std::clamp<uint64_t>(kReadBytes / tile, 1, 1024));
-      for (int32_t at = 0; at < t.matrix.tiles(); at += step)
-        out.push_back({&t, at, std::min(at + step, t.matrix.tiles())});
+      for (int32_t at = 0; at < tiles(t.matrix); at += step)
+        out.push_back({&t, at, std::min(at + step, tiles(t.matrix))});
     }
     return out;
   }
 
-  // Reads the rows of a piece, which may span several tensors, then packs its tiles one by one.
-  Status pack(const Piece& piece, std::vector<std::byte>& scratch) const {
-    const Target& t = *piece.target;
+  struct Scratch {
+    std::vector<std::byte> rows, packed;
+  };
+
+  // Reads rows [begin, end) of a target, which may span several tensors, behind what is in `to`.
+  Status read_rows(const Target& t, uint64_t begin, uint64_t end,
+                   std::vector<std::byte>& to) const {
     const kernels::SourceType type = t.sources[0]->type;
     const uint64_t row_bytes = kernels::source_row_bytes(type, t.matrix.cols);
-    const auto begin = static_cast<uint64_t>(piece.first) * kernels::kTileRows;
-    const auto end = std::min(static_cast<uint64_t>(piece.last) * kernels::kTileRows,
-                              static_cast<uint64_t>(t.matrix.rows));
-    scratch.resize((end - begin) * row_bytes);
+    const size_t first = to.size();
+    to.resize(first + (end - begin) * row_bytes);
     uint64_t top = 0;  // first row of a source in the target
     for (const GgufTensor* source : t.sources) {
-      const uint64_t from = std::max(begin, top), to = std::min(end, top + source->rows());
-      if (from < to) {
-        const std::span<std::byte> rows(scratch.data() + (from - begin) * row_bytes,
-                                        (to - from) * row_bytes);
+      const uint64_t from = std::max(begin, top), until = std::min(end, top + source->rows());
+      if (from < until) {
+        const std::span<std::byte> rows(to.data() + first + (from - begin) * row_bytes,
+                                        (until - from) * row_bytes);
         if (Status s = gguf_.file().read(source->offset + (from - top) * row_bytes, rows); !s.ok())
           return s;
         if (!kernels::finite(type, rows)) return not_finite(*source);
       }
       top += source->rows();
     }
-    for (int32_t tile = piece.first; tile < piece.last; tile++) {
-      const auto row = static_cast<uint64_t>(tile) * kernels::kTileRows;
-      const auto rows = static_cast<int32_t>(std::min<uint64_t>(kernels::kTileRows, end - row));
-      std::byte* to =
-          weights_.memory.data() + t.offset + t.matrix.tile_bytes() * static_cast<size_t>(tile);
-      kernels::pack_tile(type, scratch.data() + (row - begin) * row_bytes, rows, t.matrix.cols, 0,
-                         to);
+    return {};
+  }
+
+  // The rows of a piece, in the order in which they are packed: of a paired matrix, those of the
+  // upper half, then as many of the lower.
+  Status read_piece(const Piece& piece, std::vector<std::byte>& to) const {
+    const Matrix& m = piece.target->matrix;
+    const auto step = static_cast<uint64_t>(m.paired ? tile_rows() / 2 : tile_rows());
+    const auto rows = static_cast<uint64_t>(m.paired ? m.rows / 2 : m.rows);
+    const uint64_t begin = static_cast<uint64_t>(piece.first) * step;
+    const uint64_t end = std::min(static_cast<uint64_t>(piece.last) * step, rows);
+    to.clear();
+    if (Status s = read_rows(*piece.target, begin, end, to); !s.ok() || !m.paired) return s;
+    return read_rows(*piece.target, rows + begin, rows + end, to);
+  }
+
+  // Each piece is packed as a small matrix of its own.
+  Status pack(const Piece& piece, Scratch& scratch) const {
+    const Matrix& m = piece.target->matrix;
+    const kernels::SourceType type = piece.target->sources[0]->type;
+    if (Status s = read_piece(piece, scratch.rows); !s.ok()) return s;
+    const auto rows =
+        static_cast<int32_t>(scratch.rows.size() / kernels::source_row_bytes(type, m.cols));
+    const int32_t count = piece.last - piece.first;
+    const size_t tile_bytes = m.bytes() / static_cast<size_t>(tiles(m));
+    std::byte* const to = weights_.memory.data() + piece.target->offset +
+                          tile_bytes * static_cast<size_t>(piece.first);
+    if (!in_place()) scratch.packed.resize(tile_bytes * static_cast<size_t>(count));
+    std::byte* const packed = in_place() ? to : scratch.packed.data();
+    for (int32_t i = 0; i < count; i++) {
+      CHECK(m.tiling == kernels::Tiling::kLanes);
+      kernels::pack_tile(type, scratch.rows.data(), rows, m.cols, i, packed);
     }
+    if (!in_place()) device_->write(to, scratch.packed);
     return {};
   }
 
@@ -206,7 +256,7 @@ class Loader {
     Status status;
     size_t done = 0;
     const auto run = [&] {
-      std::vector<std::byte> scratch;
+      Scratch scratch;
       for (size_t i; (i = next.fetch_add(1)) < work.size();) {
         Status s = pack(work[i], scratch);
         const std::lock_guard lock(mutex);
@@ -229,6 +279,7 @@ class Loader {
 
   const ModelFile& model_;
   const GgufFile& gguf_;
+  kernels::Device* device_;
   Weights weights_;
   size_t bytes_ = 0;
   std::vector<Target> targets_;
@@ -250,8 +301,8 @@ bool Projection::any_float() const {
 }
 
 Result<Weights> load_weights(const ModelFile& model, int threads,
-                             const std::function<void(double)>& progress) {
-  return Loader(model).load(threads, progress);
+                             const std::function<void(double)>& progress, kernels::Device* device) {
+  return Loader(model, device).load(threads, progress);
 }
 
 }  // namespace headrace::worker

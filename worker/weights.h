@@ -31,11 +31,11 @@ struct LayerWeights {
   Projection qkv;                         // [q | k | v]
   Projection out;
   const float* ffn_norm = nullptr;  // [dim]
-  Projection gate_up;               // [gate | up]
+  Projection gate_up;               // [gate | up]; one paired part where the device pairs
   Projection down;
 };
 
-// All weights in the layout that the kernels stream, in one piece of memory. Move-only.
+// All weights in the layout that the device streams, in one piece of its memory. Move-only.
 struct Weights {
   kernels::Matrix embedding;  // [vocab, dim]
   Projection output;          // the same memory where tied
@@ -48,7 +48,9 @@ struct Weights {
 // process may use). `progress` gets the share done, 0..1, from one thread at a time.
 // kNumeric names the tensor that holds NaN or infinity; kInvalid a file that changed meanwhile;
 // kOverloaded says how much memory was wanted.
+// `device`: whose memory and tiling; null: the host's, for the CPU.
 Result<Weights> load_weights(const ModelFile& model, int threads,
-                             const std::function<void(double)>& progress = {});
+                             const std::function<void(double)>& progress = {},
+                             kernels::Device* device = nullptr);
 
 }  // namespace headrace::worker

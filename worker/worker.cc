@@ -35,10 +35,11 @@ Status Worker::start(Ref<Uplink> uplink) {
   CHECK(!receiver_ && !uplink_);
   if (options_.role != Role::kPrefill) {
     HandoffReceiver::Host host;
-    host.memory = [this](BlockRef ref) {
+    host.write = [this](BlockRef ref, size_t offset, std::span<const std::byte> bytes) {
       const bool ours = pool_.current(ref) && pool_.state(ref) == BlockState::kIncoming;
       const bool late = planted(Mistake::kFreeOnCancel) || planted(Mistake::kRegrantEarly);
-      return ours || late ? engine_.block(ref.block) : std::span<std::byte>();
+      if (ours || late) engine_.write_block(ref.block, offset, bytes);
+      return ours || late;
     };
     host.began = [this](TransferId transfer) {
       if (Sequence* s = find(transfer)) s->stage = Stage::kReceiving;

@@ -188,11 +188,12 @@ void Worker::open_sender(Key key, Sequence& s) {
   job.attempt = s.attempt;
   job.prefill = incarnation_;
   job.layout = layout_;
+  job.block_bytes = engine_.card().block_bytes;
   job.tokens = static_cast<uint32_t>(s.tokens.size());
   job.grant = s.grant;
   s.sender = std::make_unique<HandoffSender>(
       strand_, network_, options_.handoff, std::move(job),
-      [this](BlockId id) { return std::span<const std::byte>(engine_.block(id)); },
+      [this](BlockId id, size_t offset, size_t n) { return engine_.read_block(id, offset, n); },
       [this, key](Status status) { sent(key, std::move(status)); });
 }
 
@@ -296,7 +297,7 @@ Digest Worker::kv_digest(const Sequence& s) {
   const uint32_t filled = blocks_for(s.computed, engine_.card().block_tokens);
   CHECK(filled <= s.blocks.size());
   for (uint32_t i = 0; i < filled; ++i) {
-    const auto bytes = engine_.block(s.blocks[i].block);
+    const auto bytes = engine_.read_block(s.blocks[i].block, 0, engine_.card().block_bytes);
     CHECK(XXH3_128bits_update(state.get(), bytes.data(), bytes.size()) == XXH_OK);
   }
   const XXH128_hash_t h = XXH3_128bits_digest(state.get());

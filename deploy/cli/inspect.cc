@@ -90,13 +90,10 @@ void print_text(const Json& about, const ModelCard& card, double tokens_per_seco
 int inspect(const InspectOptions& options) {
   auto file = worker::ModelFile::open(options.model);
   if (!file) return fail(file.error());
-  worker::CardOptions card_options;
-  card_options.block_tokens = options.engine.block_tokens;
-  if (!cpu_path_of(options.engine.device)) {
-    card_options.kv_type = kernels::KvType::kF32;
-    card_options.quantizes = false;
-  }
-  const ModelCard card = (*file)->card(card_options);
+  const auto device = make_device(options.engine.device, 1);
+  if (!device) return fail(device.error());
+  const ModelCard card =
+      (*file)->card(worker::CardOptions::of(**device, options.engine.block_tokens));
   Json about = describe(**file, card);
   const double tokens_per_second = ceiling(options, card);
   if (!options.json) {

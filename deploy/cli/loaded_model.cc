@@ -80,11 +80,8 @@ Result<LoadedModel> load_model(const std::string& path, const EngineOptions& opt
     begun = kMeasured;
   }
 
-  worker::CardOptions card_options;
-  card_options.block_tokens = options.block_tokens;
-  card_options.kv_type = (*device)->kv_type();
-  card_options.quantizes = (*device)->quantizes();
-  const ModelCard card = loaded.file->card(card_options);
+  const ModelCard card =
+      loaded.file->card(worker::CardOptions::of(**device, options.block_tokens));
   worker::EngineOptions engine;
   engine.block_tokens = options.block_tokens;
   if (Status room = check_blocks(card, options.kv_blocks, memory_available()); !room.ok())

@@ -296,10 +296,7 @@ int serve(const ServeCommand& command) {
   if (Status shown = check_metrics(command.process); !shown.ok()) return fail(shown);
   const auto device = make_device(command.engine.device, 1);
   if (!device) return fail(device.error());
-  worker::CardOptions options;
-  options.block_tokens = command.engine.block_tokens;
-  options.kv_type = (*device)->kv_type();
-  options.quantizes = (*device)->quantizes();
+  const auto options = worker::CardOptions::of(**device, command.engine.block_tokens);
   const auto file = worker::ModelFile::open(command.model);
   if (!file) return fail(file.error());
   return Cluster(command, listen, *mesh, (*file)->card(options)).run();

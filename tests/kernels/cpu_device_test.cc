@@ -13,7 +13,9 @@ TEST_CASE("a device says what it is and accounts for what it ran") {
   auto device = make_cpu_device(CpuPath::kPortable, 2);
   CHECK(device->name() == "cpu portable, 2 threads");
   CHECK(make_cpu_device(CpuPath::kPortable, 1)->name() == "cpu portable, 1 thread");
-  CHECK(device->quantizes());
+  CHECK(device->activation(WeightType::kW4Min) == Activation::kBlocks);
+  CHECK(device->activation(WeightType::kF16) == Activation::kF32);
+  CHECK(device->host_visible());
   CHECK(device->kv_type() == KvType::kF16);
   CHECK(device->take_accounts().empty());
 

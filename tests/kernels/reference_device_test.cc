@@ -12,7 +12,7 @@ using namespace headrace::kernels::testing;
 TEST_CASE("the reference device runs the references and accounts for them") {
   auto device = make_reference_device();
   CHECK(device->name() == "reference");
-  CHECK_FALSE(device->quantizes());
+  CHECK(device->activation(WeightType::kW4) == Activation::kF32);
   CHECK(device->kv_type() == KvType::kF32);
 
   std::mt19937 rng(1);

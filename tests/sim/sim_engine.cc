@@ -156,8 +156,13 @@ bool SimEngine::holds(std::span<const BlockRef> blocks, std::span<const Token> t
   return true;
 }
 
-std::span<std::byte> SimEngine::block(BlockId id) {
-  return std::span(memory_).subspan(raw(id) * card_.block_bytes, card_.block_bytes);
+std::span<const std::byte> SimEngine::read_block(BlockId id, size_t offset, size_t bytes) {
+  return std::span(memory_).subspan(raw(id) * card_.block_bytes + offset, bytes);
+}
+
+void SimEngine::write_block(BlockId id, size_t offset, std::span<const std::byte> bytes) {
+  std::ranges::copy(bytes, memory_.begin() + static_cast<std::ptrdiff_t>(
+                                                 raw(id) * card_.block_bytes + offset));
 }
 
 SimEngine::Slot& SimEngine::slot(const worker::StepSequence& s, uint32_t position) {

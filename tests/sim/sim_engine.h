@@ -64,7 +64,8 @@ class SimEngine final : public worker::Engine {
   uint32_t blocks() const override { return options_.blocks; }
   uint32_t rows_max() const override { return options_.rows_max; }
   void run(worker::Step step, std::function<void(worker::StepDone)> done) override;
-  std::span<std::byte> block(BlockId id) override;
+  std::span<const std::byte> read_block(BlockId id, size_t offset, size_t bytes) override;
+  void write_block(BlockId id, size_t offset, std::span<const std::byte> bytes) override;
 
   const std::vector<std::string>& violations() const { return violations_; }
   // Blocks of the step in flight, for the test's own checks.

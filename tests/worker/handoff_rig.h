@@ -37,9 +37,11 @@ struct HandoffRig {
 
   void open() {
     HandoffReceiver::Host host;
-    host.memory = [this](BlockRef ref) {
-      if (gone.contains(raw(ref.block))) return std::span<std::byte>();
-      return std::span(target).subspan(raw(ref.block) * kBlockBytes, kBlockBytes);
+    host.write = [this](BlockRef ref, size_t offset, std::span<const std::byte> bytes) {
+      if (gone.contains(raw(ref.block))) return false;
+      const size_t at = raw(ref.block) * kBlockBytes + offset;
+      std::ranges::copy(bytes, target.begin() + static_cast<std::ptrdiff_t>(at));
+      return true;
     };
     host.began = [this](TransferId t) { began.push_back(t); };
     host.ended = [this](TransferId t, Status s) { ended[t] = std::move(s); };
@@ -75,6 +77,7 @@ struct HandoffRig {
     j.attempt = g.attempt;
     j.prefill = {11, 12};
     j.layout = kLayout;
+    j.block_bytes = kBlockBytes;
     j.tokens = g.tokens;
     j.grant = {kDecode, receiver->endpoint(), kKey, g.blocks, g.first_block};
     return j;
@@ -83,8 +86,8 @@ struct HandoffRig {
     p_strand->post([this, job = std::move(j)] {
       sender = std::make_unique<HandoffSender>(
           p_strand, p->network(), options, job,
-          [this](BlockId id) {
-            return std::span<const std::byte>(source).subspan(raw(id) * kBlockBytes, kBlockBytes);
+          [this](BlockId id, size_t offset, size_t n) {
+            return std::span<const std::byte>(source).subspan(raw(id) * kBlockBytes + offset, n);
           },
           [this](Status s) { done = std::move(s); });
     });

@@ -57,7 +57,7 @@ class Schedule {
   Trace run_all() {
     while (step()) continue;
     for (const uint32_t b : states_[how_.watched].blocks) {
-      const auto bytes = engine_.block(BlockId{b});
+      const auto bytes = engine_.read_block(BlockId{b}, 0, engine_.card().block_bytes);
       trace_.blocks.emplace_back(bytes.begin(), bytes.end());
     }
     return trace_;

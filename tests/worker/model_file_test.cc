@@ -36,8 +36,9 @@ TEST_CASE("cards differ where results could") {
   CHECK(a->card({}) == again->card({}));
   CHECK(a->card({}).weights != b->card({}).weights);
   CHECK(a->card({}).tokenizer == b->card({}).tokenizer);
-  const CardOptions reference{.kv_type = kernels::KvType::kF32, .quantizes = false};
+  const CardOptions reference = CardOptions::of(*kernels::make_reference_device(1), 32);
   CHECK(a->card(reference).numerics == "reference-f32");
+  CHECK(a->card(reference).kv_layout == "f32 block[layer][head][K d,t|V t,d]");
   CHECK_FALSE(a->card({}) == a->card(reference));
   CHECK_FALSE(a->card({.block_tokens = 16}) == a->card({.block_tokens = 64}));
 }

@@ -30,7 +30,12 @@ class RecordingEngine final : public Engine {
   const ModelCard& card() const override { return inner_->card(); }
   uint32_t blocks() const override { return inner_->blocks(); }
   uint32_t rows_max() const override { return inner_->rows_max(); }
-  std::span<std::byte> block(BlockId id) override { return inner_->block(id); }
+  std::span<const std::byte> read_block(BlockId id, size_t offset, size_t bytes) override {
+    return inner_->read_block(id, offset, bytes);
+  }
+  void write_block(BlockId id, size_t offset, std::span<const std::byte> bytes) override {
+    inner_->write_block(id, offset, bytes);
+  }
   void run(Step step, std::function<void(StepDone)> done) override {
     keys_.clear();
     for (const auto& s : step.sequences) keys_.emplace_back(s.sampling.seed, s.index);
