@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "kernels/half.h"
+#include "kernels/matrix_fragments.h"
 
 namespace headrace::kernels {
 namespace {
@@ -195,7 +196,20 @@ size_t unit_bytes(WeightType type) {
   return 0;
 }
 
-size_t Matrix::tile_bytes() const { return unit_bytes(type) * static_cast<size_t>(units()); }
+int32_t Matrix::tiles() const {
+  const int tile = tiling == Tiling::kFragments ? kStripRows : kTileRows;
+  return (rows + tile - 1) / tile;
+}
+
+int32_t Matrix::units() const {
+  const int unit = tiling == Tiling::kFragments ? kStripGroup : kGroup;
+  return (cols + unit - 1) / unit;
+}
+
+size_t Matrix::tile_bytes() const {
+  const size_t unit = tiling == Tiling::kFragments ? fragment_unit_bytes(type) : unit_bytes(type);
+  return unit * static_cast<size_t>(units());
+}
 
 size_t packed_bytes(WeightType type, int64_t rows, int64_t cols) {
   const auto tiles = static_cast<size_t>((rows + kTileRows - 1) / kTileRows);
@@ -228,6 +242,10 @@ void pack_tile(SourceType from, const std::byte* source, int32_t rows, int32_t c
 }
 
 void unpack_row(const Matrix& m, int32_t row, float* out) {
+  if (m.tiling == Tiling::kFragments) {
+    unpack_fragment_row(m, row, out);
+    return;
+  }
   const std::byte* unit = m.data + m.tile_bytes() * static_cast<size_t>(row / kTileRows);
   float last[kGroup];
   for (int k = 0; k < m.cols; k += kGroup, unit += unit_bytes(m.type)) {
@@ -238,6 +256,11 @@ void unpack_row(const Matrix& m, int32_t row, float* out) {
 }
 
 float weight_at(const Matrix& m, int32_t row, int32_t col) {
+  if (m.tiling == Tiling::kFragments) {
+    float fragment[kStripGroup];
+    unpack_fragment_unit(m, row, col / kStripGroup, fragment);
+    return fragment[col % kStripGroup];
+  }
   float unit[kGroup];
   unpack_unit(m.type,
               m.data + m.tile_bytes() * static_cast<size_t>(row / kTileRows) +

@@ -47,8 +47,8 @@ struct Matrix {
   Tiling tiling = Tiling::kLanes;
   bool paired = false;  // kFragments: row r stands beside row r + rows/2
 
-  int32_t tiles() const { return (rows + kTileRows - 1) / kTileRows; }
-  int32_t units() const { return (cols + kGroup - 1) / kGroup; }
+  int32_t tiles() const;  // of kFragments: strips
+  int32_t units() const;  // of a tile
   size_t tile_bytes() const;
   size_t bytes() const { return tile_bytes() * static_cast<size_t>(tiles()); }
 };

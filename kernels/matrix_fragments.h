@@ -40,5 +40,7 @@ size_t fragment_bytes(WeightType type, int64_t rows, int64_t cols);
 void pack_strip(SourceType from, const std::byte* source, int32_t rows, int32_t cols, bool paired,
                 int32_t strip, std::byte* to);
 void unpack_fragment_row(const Matrix& m, int32_t row, float* out);
+// The 64 weights of a row in one unit, padding included.
+void unpack_fragment_unit(const Matrix& m, int32_t row, int32_t unit, float* out);
 
 }  // namespace headrace::kernels
