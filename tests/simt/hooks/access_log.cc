@@ -271,6 +271,23 @@ HEADRACE_HOOKS(4)
 HEADRACE_HOOKS(8)
 HEADRACE_HOOKS(16)
 
+// An atomic is one access, a write: its load is part of the same instruction.
+#define HEADRACE_ATOMIC_HOOKS(bits, type)                                                         \
+  extern "C" type __tsan_atomic##bits##_load(const type* p, int order);                           \
+  extern "C" type __tsan_atomic##bits##_load(const type* p, int) {                                \
+    return __atomic_load_n(p, __ATOMIC_SEQ_CST);                                                  \
+  }                                                                                               \
+  extern "C" int __tsan_atomic##bits##_compare_exchange_strong(type* p, type* before, type after, \
+                                                               int, int);                         \
+  extern "C" int __tsan_atomic##bits##_compare_exchange_strong(type* p, type* before, type after, \
+                                                               int, int) {                        \
+    headrace::simt::touch(__builtin_return_address(0), p, sizeof(type), true);                    \
+    return __atomic_compare_exchange_n(p, before, after, false, __ATOMIC_SEQ_CST,                 \
+                                       __ATOMIC_SEQ_CST);                                         \
+  }
+HEADRACE_ATOMIC_HOOKS(32, uint32_t)
+HEADRACE_ATOMIC_HOOKS(64, uint64_t)
+
 extern "C" {
 void __tsan_init();
 void __tsan_func_entry(void*);
