@@ -1,5 +1,6 @@
 #include "kernels/check.h"
 #include "kernels/cpu/bodies.h"
+#include "kernels/matrix_fragments.h"
 #include "kernels/ops.h"
 
 namespace headrace::kernels {
@@ -8,8 +9,9 @@ namespace headrace::kernels {
 Cost cost(const Embed& op) {
   const auto rows = static_cast<uint64_t>(op.rows);
   const auto dim = static_cast<uint64_t>(op.table.cols);
+  const int tile = op.table.tiling == Tiling::kFragments ? kStripRows : kTileRows;
   Cost c;
-  c.weight_bytes = rows * (op.table.tile_bytes() / kTileRows);
+  c.weight_bytes = rows * (op.table.tile_bytes() / static_cast<size_t>(tile));
   c.activation_bytes = rows * sizeof(float) * dim;
   c.flops = quantized(op.table.type) ? 2 * rows * dim : 0;
   return c;

@@ -14,6 +14,7 @@ void add_coordinator(CLI::App& program, Action& action);
 void add_doctor(CLI::App& program, Action& action);
 void add_inspect(CLI::App& program, Action& action);
 void add_metrics(CLI::App& program, Action& action);
+void add_plan(CLI::App& program, Action& action);
 void add_run(CLI::App& program, Action& action);
 void add_serve(CLI::App& program, Action& action);
 void add_status(CLI::App& program, Action& action);

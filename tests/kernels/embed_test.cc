@@ -46,6 +46,9 @@ TEST_CASE("cost counts only the rows that are read") {
   const Cost c = cost(Embed{table.matrix, ids, 3, nullptr});
   CHECK(c.weight_bytes == 3 * 2 * 34);
   CHECK(c.activation_bytes == 3 * 64 * 4);
+  Matrix fragments = table.matrix;  // the same bytes a row, in tiles of fewer rows
+  fragments.tiling = Tiling::kFragments;
+  CHECK(cost(Embed{fragments, ids, 3, nullptr}) == c);
 }
 
 }  // namespace
