@@ -1,0 +1,228 @@
+#include "kernels/cuda/dev.h"
+#include "kernels/cuda/launch_limits.h"
+#include "kernels/cuda/matmul.h"
+#include "kernels/cuda/matmul_product.h"
+
+// Many rows: the tensor cores are the roof. A block multiplies 128 rows of weights and 64 of x,
+// unit by unit, each staged by all its threads through a ring in shared memory; a warp has two
+// strips and four tiles of x. Sums are formed in the order of matmul_stream.cu: a group by itself,
+// then into its piece, then into the total. Blocks that share weights have neighbouring numbers.
+
+namespace headrace::cuda {
+namespace {
+
+constexpr unsigned kWarps = 8;
+constexpr unsigned kThreads = kWarps * kWarp;
+constexpr unsigned kStrips = 2;  // of a warp
+constexpr unsigned kTiles = 4;   // of a warp
+constexpr unsigned kBlockStrips = 8;
+constexpr unsigned kBlockRows = 64;  // of x
+static_assert(kWarps == (kBlockStrips / kStrips) * (kBlockRows / kTileRows / kTiles));
+
+constexpr unsigned kRowBytes = 128;  // of a unit of x
+constexpr unsigned kRowVectors = kRowBytes / 16;
+
+template <WeightType kType>
+struct Plan {
+  static constexpr unsigned kSlots = Unit<kType>::kQuantized     ? 4
+                                     : kType == WeightType::kF32 ? 2
+                                                                 : 3;
+  static constexpr unsigned kBlocks = Unit<kType>::kQuantized ? 1 : 2;  // as registers go
+  static constexpr unsigned kWeightBytes = kBlockStrips * Unit<kType>::kBytes;
+  static constexpr unsigned kSlotBytes = kWeightBytes + kBlockRows * kRowBytes;
+  static constexpr unsigned kSharedBytes = kSlots * kSlotBytes;
+  static constexpr unsigned kQuads = kBlockStrips / kQuad;
+  static_assert(kQuads * quad_bytes(kBlockRows / kTileRows) <= kSharedBytes);
+};
+
+// Where vector `i` of a row of x lies: odd rows the other way round, so that lanes that read four
+// vectors of two rows meet no bank twice.
+__device__ __forceinline__ unsigned x_at(unsigned row, unsigned i) {
+  return row * kRowBytes + (i ^ row % 2 * 4) * 16;
+}
+
+template <WeightType kType>
+__device__ __forceinline__ void request_weights(const Product& p, unsigned char* slot,
+                                                unsigned strip, unsigned unit) {
+  using Weights = Unit<kType>;
+  if (unit >= p.units) return;
+  for (unsigned i = threadIdx.x; i < kBlockStrips * Weights::kVectors; i += kThreads) {
+    const unsigned s = i / Weights::kVectors;
+    if (strip + s >= p.strips) continue;
+    const size_t from = (size_t{strip + s} * p.units + unit) * Weights::kBytes;
+    cp_async16(slot + 16 * i, p.weights + from + i % Weights::kVectors * 16);
+  }
+}
+
+__device__ __forceinline__ void request_x(const Product& p, unsigned char* to, unsigned first,
+                                          unsigned unit) {
+  if (unit >= p.units) return;
+  for (unsigned i = threadIdx.x; i < kBlockRows * kRowVectors; i += kThreads) {
+    const unsigned row = i / kRowVectors;
+    const bool valid = first + row < p.rows;
+    const size_t at = (size_t{first + row} * p.units + unit) * 64 + i % kRowVectors * 8;
+    cp_async16(to + x_at(row, i % kRowVectors), valid ? p.x + at : p.x, valid);
+  }
+}
+
+using Sums = float[kStrips][kTiles][4];
+
+// One unit, for the warp's strips (as many as there are) and tiles of x.
+template <WeightType kType>
+__device__ __forceinline__ void multiply_unit(Sums& piece, const unsigned char* weights,
+                                              const unsigned char* x, unsigned strips,
+                                              unsigned first_row, const float2 (&x_sums)[kTiles][2],
+                                              unsigned lane) {
+  constexpr unsigned kBytes = Unit<kType>::kBytes;
+  uint4 line[kStrips];
+#pragma unroll
+  for (unsigned s = 0; s < kStrips; s++) {
+    if (s < strips) line[s] = load_nibbles<kType>(weights + s * kBytes, lane);
+  }
+#pragma unroll
+  for (unsigned h = 0; h < 2; h++) {
+    uint4 held[kTiles];
+#pragma unroll
+    for (unsigned j = 0; j < kTiles; j++) {
+      held[j] = ld16(x + x_at(first_row + kTileRows * j + lane / 4, 4 * h + lane % 4));
+    }
+#pragma unroll
+    for (unsigned s = 0; s < kStrips; s++) {
+      if (s >= strips) continue;
+      add_group<kType>(piece[s], load_group<kType>(weights + s * kBytes, h, lane, line[s]), held,
+                       x_sums, h);
+    }
+  }
+}
+
+// A piece has ended: total += piece, and the next begins with zero.
+__device__ __forceinline__ void add_piece(Sums& total, Sums& piece) {
+#pragma unroll
+  for (unsigned i = 0; i < kStrips * kTiles * 4; i++) {
+    float& sum = piece[i / (kTiles * 4)][i / 4 % kTiles][i % 4];
+    total[i / (kTiles * 4)][i / 4 % kTiles][i % 4] += sum;
+    sum = 0;
+  }
+}
+
+// What a warp has of the block's work.
+struct Part {
+  unsigned first_strip;  // of the block
+  unsigned strip;        // the warp's first, counted from that
+  unsigned first_row;    // of x, of the block
+  unsigned row;          // the warp's first, counted from that
+};
+
+// All warps; the ring is free.
+__device__ __forceinline__ void finish(const Product& p, const Part& part, const Sums& total,
+                                       unsigned char* shared, unsigned lane) {
+  constexpr unsigned kQuadBytes = quad_bytes(kBlockRows / kTileRows);
+#pragma unroll
+  for (unsigned s = 0; s < kStrips; s++) {
+#pragma unroll
+    for (unsigned j = 0; j < kTiles; j++) {
+      const unsigned strip = part.strip + s;
+      const unsigned inside = part.row + kTileRows * j;
+      if (p.paired) {
+        put_tile(p, shared + strip / kQuad * kQuadBytes, part.first_strip + strip, strip % kQuad,
+                 part.first_row + inside, inside, total[s][j], lane);
+      } else {
+        store_tile(p, part.first_strip + strip, part.first_row + inside, total[s][j], lane);
+      }
+    }
+  }
+  if (!p.paired || p.out.bf16 == nullptr) return;
+  syncthreads();
+  for (unsigned i = threadIdx.x / kWarp; i < kBlockStrips / kQuad * (kBlockRows / kTileRows);
+       i += kWarps) {
+    const unsigned quad = i % (kBlockStrips / kQuad);
+    const unsigned inside = i / (kBlockStrips / kQuad) * kTileRows;
+    deliver_quad(p, shared + quad * kQuadBytes, part.first_strip * 8 + quad * kQuadColumns,
+                 part.first_row + inside, inside, lane);
+  }
+}
+
+template <WeightType kType>
+__global__ void __launch_bounds__(kThreads, Plan<kType>::kBlocks) matmul_tile_kernel(Product p) {
+  using Fit = Plan<kType>;
+  HEADRACE_SHARED(unsigned char, shared);
+  const unsigned warp = threadIdx.x / kWarp;
+  const unsigned lane = threadIdx.x % kWarp;
+  const unsigned row_blocks = (p.rows + kBlockRows - 1) / kBlockRows;
+  constexpr unsigned kWarpRows = kTiles * kTileRows;
+  constexpr unsigned kAcross = kBlockRows / kWarpRows;
+  const Part part = {blockIdx.x / row_blocks * kBlockStrips, warp / kAcross * kStrips,
+                     blockIdx.x % row_blocks * kBlockRows, warp % kAcross * kWarpRows};
+  const unsigned first = part.first_strip + part.strip;
+  const unsigned left = first < p.strips ? p.strips - first : 0;
+
+#pragma unroll
+  for (unsigned slot = 0; slot + 1 < Fit::kSlots; slot++) {
+    request_weights<kType>(p, shared + slot * Fit::kSlotBytes, part.first_strip, slot);
+  }
+  grid_dependency_wait();
+  grid_dependency_trigger();
+#pragma unroll
+  for (unsigned slot = 0; slot + 1 < Fit::kSlots; slot++) {
+    request_x(p, shared + slot * Fit::kSlotBytes + Fit::kWeightBytes, part.first_row, slot);
+    cp_commit();
+  }
+  Sums piece = {};
+  Sums total = {};
+  unsigned now = 0;
+  unsigned free = Fit::kSlots - 1;
+  unsigned in_piece = 0;
+  for (unsigned unit = 0; unit < p.units; unit++) {
+    cp_wait<Fit::kSlots - 2>();
+    syncthreads();
+    unsigned char* refilled = shared + free * Fit::kSlotBytes;
+    request_weights<kType>(p, refilled, part.first_strip, unit + Fit::kSlots - 1);
+    request_x(p, refilled + Fit::kWeightBytes, part.first_row, unit + Fit::kSlots - 1);
+    cp_commit();
+    float2 x_sums[kTiles][2];
+    load_sums<kType>(x_sums, p, part.first_row + part.row, unit, lane);
+    const unsigned char* slot = shared + now * Fit::kSlotBytes;
+    multiply_unit<kType>(piece, slot + part.strip * Unit<kType>::kBytes, slot + Fit::kWeightBytes,
+                         left, part.row, x_sums, lane);
+    if (++in_piece == p.piece_units || unit + 1 == p.units) {
+      add_piece(total, piece);
+      in_piece = 0;
+    }
+    free = now;
+    now = now + 1 < Fit::kSlots ? now + 1 : 0;
+  }
+  cp_wait<0>();
+  syncthreads();
+  finish(p, part, total, shared, lane);
+}
+
+template <WeightType kType>
+cudaError_t launch_tile(const Product& p, const Context& context) {
+  const size_t row_blocks = (p.rows + kBlockRows - 1) / kBlockRows;
+  const size_t blocks = row_blocks * ((p.strips + kBlockStrips - 1) / kBlockStrips);
+  if (blocks > kGridMax) return cudaErrorInvalidValue;
+  return launch_dependent("matmul_tile", context.stream, dim3(static_cast<unsigned>(blocks)),
+                          dim3(kThreads), Plan<kType>::kSharedBytes, matmul_tile_kernel<kType>, p);
+}
+
+}  // namespace
+
+cudaError_t enqueue_tile(const Product& p, const Context& context) {
+  switch (p.type) {
+    case WeightType::kF32:
+      return launch_tile<WeightType::kF32>(p, context);
+    case WeightType::kF16:
+      return launch_tile<WeightType::kF16>(p, context);
+    case WeightType::kBf16:
+      return launch_tile<WeightType::kBf16>(p, context);
+    case WeightType::kW8:
+      return launch_tile<WeightType::kW8>(p, context);
+    case WeightType::kW4:
+      return launch_tile<WeightType::kW4>(p, context);
+    case WeightType::kW4Min:
+      return launch_tile<WeightType::kW4Min>(p, context);
+  }
+  return cudaErrorInvalidValue;
+}
+
+}  // namespace headrace::cuda
