@@ -11,9 +11,11 @@ namespace headrace::cli {
 
 namespace {
 
-constexpr double kGigaMax = 1e6;  // of GB, GB/s and Gb/s
+constexpr double kRateMin = 0.001;  // of rates and sizes that are given
+constexpr double kGigaMax = 1e6;    // of GB, GB/s and Gb/s
 constexpr double kTflopsMax = 1e6;
 constexpr double kGapMax = 1000;  // us
+constexpr int32_t kChunkMin = 64;
 constexpr int32_t kChunkMax = 8192;
 constexpr size_t kListMax = 16;  // links, remedies
 
@@ -57,11 +59,11 @@ void PlanCommand::add_machine(CLI::App& command) {
       ->check(word("a100, h100, h200 or b200", plan_gpu))
       ->required();
   command.add_option("--read-gbps", read_gbps, "Bytes that it reads, in 10^9 a second; else known")
-      ->check(above(0, kGigaMax));
+      ->check(number(kRateMin, kGigaMax));
   command.add_option("--tflops", tflops, "bf16 operations, in 10^12 a second; else known")
-      ->check(above(0, kTflopsMax));
+      ->check(number(kRateMin, kTflopsMax));
   command.add_option("--memory-gb", memory_gb, "Memory, in 10^9 bytes; else known")
-      ->check(above(0, kGigaMax));
+      ->check(number(kRateMin, kGigaMax));
   command.add_option("--reserve-gb", reserve_gb, "Memory left to driver, graphs and libraries")
       ->check(number(0, kGigaMax))
       ->capture_default_str();
@@ -98,19 +100,19 @@ void PlanCommand::add_case(CLI::App& command) {
   tokens("--prompt", base.prompt, "Tokens of a prompt");
   tokens("--answer", base.answer, "Tokens of an answer");
   command.add_option("--chunk", base.chunk, "Tokens of a prompt that a step takes")
-      ->check(whole(1, kChunkMax))
+      ->check(whole(kChunkMin, kChunkMax))
       ->capture_default_str();
   command
       .add_option("--link-gbps", links,
                   "Links, in 10^9 bits a second; default: NVLink, 400, 100, 10")
-      ->check(above(0, kGigaMax))
+      ->check(number(kRateMin, kGigaMax))
       ->delimiter(',')
-      ->expected(1, kListMax);
+      ->allow_extra_args(false);
   command.add_option("--what-if", remedies, std::string("What it would buy: ") + kPlanRemedies)
       ->check(word(kPlanRemedies,
                    [](const std::string& text) { return plan_what_if(PlanCase(), text); }))
       ->delimiter(',')
-      ->expected(1, kListMax);
+      ->allow_extra_args(false);
 }
 
 // The model that was named.
@@ -149,6 +151,8 @@ std::string misfit(const PlanRequest& request) {
 int plan(const PlanCommand& command, const CLI::App& app) {
   if (command.model.empty() == command.shape.empty())
     return fail_usage("plan takes a MODEL or a --shape, one of them");
+  if (command.links.size() > kListMax || command.remedies.size() > kListMax)
+    return fail_usage("--link-gbps and --what-if take at most " + std::to_string(kListMax));
   PlanRequest request;
   auto model = model_of(command);
   if (!model) return fail(model.error());

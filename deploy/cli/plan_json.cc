@@ -111,11 +111,11 @@ Json ratios_json(const PlanRequest& request) {
 
 Json hand_offs_json(const PlanRequest& request) {
   Json out = Json::array();
-  PlanCase at = request.base;
-  for (const int32_t prompt : request.prompts())
-    for (const PlanLink& link : request.links) {
-      at.prompt = prompt;
-      const PlanHandOff h = plan_hand_off(request.model, at, link.rate);
+  for (const int32_t prompt : request.prompts()) {
+    const auto over = plan_over_links(request, prompt);
+    for (size_t i = 0; i < over.size(); ++i) {
+      const PlanHandOff& h = over[i];
+      const PlanLink& link = request.links[i];
       out.push_back({{"prompt", prompt},
                      {"link", link.name},
                      {"link_bytes_per_second", link.rate},
@@ -127,6 +127,7 @@ Json hand_offs_json(const PlanRequest& request) {
                      {"loses", h.loses()},
                      {"fits", h.fits}});
     }
+  }
   return out;
 }
 

@@ -63,6 +63,29 @@ class Operations {
                        .y = nullptr},
         type, 1);
   }
+  // The same in all layers.
+  void attend() {
+    const kernels::KvPool pool{.layout = layout_, .base = nullptr};
+    add(kernels::RopeAppendKv{.qkv = nullptr,
+                              .step = nullptr,
+                              .rope = nullptr,
+                              .rows = rows(),
+                              .heads = model_.heads,
+                              .rotated = model_.rotated,
+                              .layer = 0,
+                              .kv = pool},
+        WeightType::kF32, model_.layers);
+    add(kernels::Attention{.qkv = nullptr,
+                           .step = nullptr,
+                           .rows = rows(),
+                           .heads = model_.heads,
+                           .layer = 0,
+                           .kv = pool,
+                           .y = output(),
+                           .host_step = rows_.data()},
+        WeightType::kF32, model_.layers);
+  }
+  // All of a layer but that.
   void layer(const PlanLayer& t, int32_t times) {
     norm(rows(), times);
     if (t.q == t.k && t.k == t.v) {
@@ -73,7 +96,6 @@ class Operations {
       product(matrix(t.k, kv_rows, model_.dim), rows(), false, times);
       product(matrix(t.v, kv_rows, model_.dim), rows(), false, times);
     }
-    attend(times);
     product(matrix(t.out, model_.dim, model_.q_rows()), rows(), true, times);
     norm(rows(), times);
     feed_forward(t, times);
@@ -121,27 +143,6 @@ class Operations {
         kernels::MatMul{
             .w = w, .x = input(), .rows = rows, .y = nullptr, .stride = w.rows, .add = residual},
         w.type, times);
-  }
-  void attend(int32_t times) {
-    const kernels::KvPool pool{.layout = layout_, .base = nullptr};
-    add(kernels::RopeAppendKv{.qkv = nullptr,
-                              .step = nullptr,
-                              .rope = nullptr,
-                              .rows = rows(),
-                              .heads = model_.heads,
-                              .rotated = model_.rotated,
-                              .layer = 0,
-                              .kv = pool},
-        WeightType::kF32, times);
-    add(kernels::Attention{.qkv = nullptr,
-                           .step = nullptr,
-                           .rows = rows(),
-                           .heads = model_.heads,
-                           .layer = 0,
-                           .kv = pool,
-                           .y = output(),
-                           .host_step = rows_.data()},
-        WeightType::kF32, times);
   }
   // Gate and up stand in one matrix where their types agree.
   void feed_forward(const PlanLayer& t, int32_t times) {
@@ -276,6 +277,7 @@ std::vector<PlanOp> plan_ops(const PlanModel& model, const PlanFormat& format,
                              const PlanStep& step) {
   Operations ops(model, format, step);
   ops.embed(embedding_type(model, format));
+  ops.attend();
   for (const auto& [layer, times] : layer_kinds(model, format)) ops.layer(layer, times);
   ops.sample(output_type(model, format));
   return ops.take();

@@ -71,6 +71,14 @@ std::vector<PlanRow> plan_rows(const PlanRequest& request, const PlanCase& forma
   return rows;
 }
 
+std::vector<PlanHandOff> plan_over_links(const PlanRequest& request, int32_t prompt) {
+  PlanCase at = request.base;
+  at.prompt = prompt;
+  std::vector<double> rates;
+  for (const PlanLink& link : request.links) rates.push_back(link.rate);
+  return plan_hand_offs(request.model, at, rates);
+}
+
 std::vector<PlanRemedy> plan_remedies(const PlanRequest& request) {
   std::vector<PlanRemedy> out;
   PlanCase all = request.base;

@@ -56,6 +56,9 @@ struct PlanRemedy {
 };
 std::vector<PlanRemedy> plan_remedies(const PlanRequest& request);
 
+// The base case with another prompt, over each link.
+std::vector<PlanHandOff> plan_over_links(const PlanRequest& request, int32_t prompt);
+
 nlohmann::ordered_json plan_json(const PlanRequest& request);
 std::string plan_text(const PlanRequest& request);
 

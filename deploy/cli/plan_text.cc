@@ -182,19 +182,13 @@ std::string hand_offs_text(const PlanRequest& request) {
   for (const PlanLink& link : request.links) titles.push_back(link.name);
   titles.push_back("rate to keep up");
   std::vector<Cells> rows = {titles};
-  PlanCase at = request.base;
   for (const int32_t prompt : request.prompts()) {
-    at.prompt = prompt;
-    Cells row = {length(prompt)};
-    double needed = 0;  // bits a second
-    for (const PlanLink& link : request.links) {
-      const PlanHandOff h = plan_hand_off(request.model, at, link.rate);
-      if (row.size() == 1) {
-        row.insert(row.end(), {bytes(h.bytes), time(h.prefill), time(h.local)});
-        needed = 8 * static_cast<double>(h.bytes) / h.prefill / at.machine.share;
-      }
-      row.push_back(link_cell(h));
-    }
+    const auto over = plan_over_links(request, prompt);
+    const PlanHandOff& any = over.front();
+    const double needed =
+        8 * static_cast<double>(any.bytes) / any.prefill / request.base.machine.share;
+    Cells row = {length(prompt), bytes(any.bytes), time(any.prefill), time(any.local)};
+    for (const PlanHandOff& h : over) row.push_back(link_cell(h));
     row.push_back(number(needed / 1e9) + " Gb/s");
     rows.push_back(std::move(row));
   }
@@ -202,7 +196,7 @@ std::string hand_offs_text(const PlanRequest& request) {
          ": time on the link, time to the first token over it, predicted,\nbeside the prefill "
          "alone "
          "and `local`: the first token if the decode worker computes the\n" +
-         format("prompt between the steps of its answers (%d).\n", at.batch) +
+         format("prompt between the steps of its answers (%d).\n", request.base.batch) +
          "+: over the link it is there sooner. !: disaggregation loses; it is there later, and the "
          "link is\nslower than the prefill worker, which waits for it.\n" +
          table(rows);

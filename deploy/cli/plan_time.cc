@@ -116,31 +116,37 @@ PlanRatio plan_ratio(const PlanModel& model, const PlanCase& at) {
           .fits = plan_room(model, middle).holds(at.batch, middle.context)};
 }
 
-PlanHandOff plan_hand_off(const PlanModel& model, const PlanCase& at, double link) {
-  const kernels::KvLayout layout = plan_kv_layout(model, at.format.kv);
-  const double rate = link * at.machine.share;
+std::vector<PlanHandOff> plan_hand_offs(const PlanModel& model, const PlanCase& at,
+                                        std::span<const double> links) {
   const PlanPrefill prefill = plan_prefill(model, at);
-  PlanHandOff out;
-  out.prefill = prefill.predicted;
-  // A chunk goes out as soon as it is computed and the link is free; blocks travel whole.
-  double computed = 0, sent = 0;
   const auto prompt = static_cast<uint64_t>(at.prompt);
-  uint64_t tokens = 0, blocks = 0;
-  for (const double chunk : prefill.chunks) {
-    computed += chunk;
-    tokens = std::min(tokens + static_cast<uint64_t>(at.chunk), prompt);
-    const uint64_t full = tokens == prompt ? plan_blocks(prompt) : tokens / kPlanBlockTokens;
-    const uint64_t bytes = (full - blocks) * layout.block_bytes();
-    sent = std::max(sent, computed) + seconds(static_cast<double>(bytes), rate);
-    out.bytes += bytes;
-    blocks = full;
-  }
-  out.wire = seconds(static_cast<double>(out.bytes), rate);
-  const uint64_t running =
+  const auto running =
       static_cast<uint64_t>(at.batch) * plan_blocks(static_cast<uint64_t>(at.context));
-  out.fits = plan_room(model, at).blocks >= running + plan_blocks(prompt);
-  out.first_token = sent + plan_decode(model, at).predicted;
-  for (const PlanTime& step : prompt_steps(model, at, true)) out.local += step.predicted;
+  PlanHandOff same;  // over any link
+  same.prefill = prefill.predicted;
+  same.fits = plan_room(model, at).blocks >= running + plan_blocks(prompt);
+  for (const PlanTime& step : prompt_steps(model, at, true)) same.local += step.predicted;
+  const double decode = plan_decode(model, at).predicted;
+  const uint64_t block_bytes = plan_kv_layout(model, at.format.kv).block_bytes();
+  std::vector<PlanHandOff> out;
+  for (const double link : links) {
+    const double rate = link * at.machine.share;
+    PlanHandOff& h = out.emplace_back(same);
+    // A chunk goes out as soon as it is computed and the link is free; blocks travel whole.
+    double computed = 0, sent = 0;
+    uint64_t tokens = 0, blocks = 0;
+    for (const double chunk : prefill.chunks) {
+      computed += chunk;
+      tokens = std::min(tokens + static_cast<uint64_t>(at.chunk), prompt);
+      const uint64_t full = tokens == prompt ? plan_blocks(prompt) : tokens / kPlanBlockTokens;
+      const uint64_t bytes = (full - blocks) * block_bytes;
+      sent = std::max(sent, computed) + seconds(static_cast<double>(bytes), rate);
+      h.bytes += bytes;
+      blocks = full;
+    }
+    h.wire = seconds(static_cast<double>(h.bytes), rate);
+    h.first_token = sent + decode;
+  }
   return out;
 }
 

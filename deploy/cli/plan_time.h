@@ -97,6 +97,8 @@ struct PlanHandOff {
   // sooner without either.
   bool loses() const { return wire > prefill && first_token > local; }
 };
-PlanHandOff plan_hand_off(const PlanModel& model, const PlanCase& at, double link);
+// One for each link, by its bytes a second.
+std::vector<PlanHandOff> plan_hand_offs(const PlanModel& model, const PlanCase& at,
+                                        std::span<const double> links);
 
 }  // namespace headrace::cli

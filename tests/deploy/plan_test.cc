@@ -49,6 +49,13 @@ TEST_CASE("remedies and links, one by one or in a list") {
   CHECK(json["hand_off"].size() == 2 * 4);
 }
 
+TEST_CASE("a list takes nothing of what follows it") {
+  const Outcome outcome =
+      headrace({"plan", "--gpu", "h200", "--what-if", "w4", test_model("script/base.gguf")});
+  CHECK(outcome.status == 0);
+  CHECK(outcome.out.find("What if") != std::string::npos);
+}
+
 TEST_CASE("wrong usage is one line that names the option") {
   const std::vector<std::pair<std::vector<std::string>, const char*>> wrong = {
       {{}, "--gpu"},
@@ -63,6 +70,9 @@ TEST_CASE("wrong usage is one line that names the option") {
       {{"--shape", "8b", "--gpu", "h200", "--batch", "0"}, "--batch"},
       {{"--shape", "8b", "--gpu", "h200", "--prompt", "-5"}, "--prompt"},
       {{"--shape", "8b", "--gpu", "h200", "--link-gbps", "0"}, "--link-gbps"},
+      {{"--shape", "8b", "--gpu", "h200", "--link-gbps",
+        "1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17"},
+       "at most 16"},
       {{"--shape", "8b", "--gpu", "h200", "--weights", "w2"}, "not 'w2'"},
       {{"--shape", "8b", "--gpu", "h200", "--weights", "file"}, "'file'"},
       {{"--shape", "8b", "--gpu", "h200", "--kv-type", "f32"}, "not 'f32'"},

@@ -19,6 +19,10 @@ PlanCase on_h200(PlanWeights weights, KvType kv, int32_t batch, int32_t context)
   return at;
 }
 
+PlanHandOff hand_off(const PlanModel& model, const PlanCase& at, double link) {
+  return plan_hand_offs(model, at, {&link, 1}).front();
+}
+
 // Published arithmetic for an H200 at 4.3 TB/s: bytes, milliseconds and tokens per second of a step
 // of Llama 3.1 8B and 70B, for weights with a scale of 16 bits to each 128.
 struct Floor {
@@ -152,7 +156,7 @@ TEST_CASE("a prompt computes at the published rate") {
   CHECK(rate == doctest::Approx(45'000).epsilon(0.03));
   // Its KV then comes at 5.9 GB/s.
   at.machine.share = 0.8;
-  const PlanHandOff h = plan_hand_off(*plan_shape("8b"), at, 400e9 / 8);
+  const PlanHandOff h = hand_off(*plan_shape("8b"), at, 400e9 / 8);
   CHECK(static_cast<double>(h.bytes) / h.prefill == doctest::Approx(5.9e9).epsilon(0.03));
 }
 
@@ -194,19 +198,19 @@ TEST_CASE("a hand-off hides behind the prefill, up to its last chunk") {
   at.prompt = 8192;
   at.chunk = 512;
   const double step = plan_decode(m, at).predicted;
-  const PlanHandOff fast = plan_hand_off(m, at, 400e9 / 8);
+  const PlanHandOff fast = hand_off(m, at, 400e9 / 8);
   CHECK(fast.bytes == 8192ull * 131'072);
   CHECK(fast.wire == doctest::Approx(static_cast<double>(fast.bytes) / (400e9 / 8 * 0.8)));
   CHECK(fast.first_token == doctest::Approx(fast.prefill + fast.wire / 16 + step));
   CHECK(!fast.loses());
   // A link slower than the prefill is what one waits for, after the first chunk.
-  const PlanHandOff slow = plan_hand_off(m, at, 10e9 / 8);
+  const PlanHandOff slow = hand_off(m, at, 10e9 / 8);
   const double first = plan_prefill(m, at).chunks.front();
   CHECK(slow.first_token == doctest::Approx(first + slow.wire + step));
   CHECK(slow.loses());
   // With many answers running, computing the prompt among them takes longer.
   at.batch = 64;
-  CHECK(plan_hand_off(m, at, 1e15).local > fast.local);
+  CHECK(hand_off(m, at, 1e15).local > fast.local);
 }
 
 TEST_CASE("a prompt that ends within a block sends that block whole") {
@@ -216,7 +220,7 @@ TEST_CASE("a prompt that ends within a block sends that block whole") {
   for (const int32_t prompt : {1, 31, 32, 33, 1000}) {
     at.prompt = prompt;
     at.chunk = 100;  // chunks that end within blocks send those that are full
-    CHECK(plan_hand_off(m, at, 1e9).bytes == block * static_cast<uint64_t>((prompt + 31) / 32));
+    CHECK(hand_off(m, at, 1e9).bytes == block * static_cast<uint64_t>((prompt + 31) / 32));
   }
 }
 
