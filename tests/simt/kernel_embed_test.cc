@@ -77,6 +77,18 @@ TEST_CASE("embed: every row of tables of every type, exactly") {
   });
 }
 
+TEST_CASE("embed: what the reference reads of the same table is the same") {
+  for (const WeightType type : kTypes) {
+    CAPTURE(kernels::name(type));
+    const FragmentsCase table(type, 19, 96, 5);
+    const std::vector<int32_t> ids = {18, -1, 0, 7, 8, 15, 16};
+    std::vector<float> y(ids.size() * 96, NAN);
+    kernels::reference(kernels::Embed{table.matrix(table.bytes.data()), ids.data(),
+                                      static_cast<int32_t>(ids.size()), y.data()});
+    CHECK(embed(table, ids) == y);
+  }
+}
+
 TEST_CASE("embed: two neighbouring words of a table exchanged are seen") {
   for (const WeightType type : kTypes) {
     FragmentsCase table(type, 16, 64, 3);

@@ -63,8 +63,8 @@ TEST_CASE("gather rows moves what it costs, in whole sectors") {
 
 TEST_CASE("embed moves what it costs; rows of a strip share its sectors") {
   using kernels::WeightType;
-  for (const WeightType type : {WeightType::kF16, WeightType::kBf16, WeightType::kW8,
-                                WeightType::kW4, WeightType::kW4Min}) {
+  for (const WeightType type : {WeightType::kF32, WeightType::kF16, WeightType::kBf16,
+                                WeightType::kW8, WeightType::kW4, WeightType::kW4Min}) {
     CAPTURE(kernels::name(type));
     const FragmentsCase table(type, 40, 1024, 1);
     const DeviceBuffer<std::byte> data(table.bytes);
