@@ -28,13 +28,13 @@ using kernels::KvType;
 template <KvType kKv, int kDims>
 struct ChunkShared {
   Memory<kKv, kDims, kAttentionChunkQueries> memory;
+  uint4 queries[kWarps][kDims / 16][kWarp];
   float scales[2][Type<kKv>::kScaled ? kKeys : 1];  // of keys, of values
 };
 
 // A warp's 16 queries and their results so far.
 template <KvType kKv, int kDims>
 struct WarpTile {
-  uint32_t q[kDims / 16][4];
   int position[2];
   Running row[2];
   float o[kDims / 16][2][4];
@@ -103,6 +103,20 @@ __device__ __forceinline__ void store_rows(float* rows, const WarpTile<kKv, kDim
   }
 }
 
+// A warp's queries to its own part of shared memory: a lane reads back what it has written.
+template <KvType kKv, int kDims>
+__device__ __forceinline__ void share_queries(uint4 (&to)[kDims / 16][kWarp], int (&position)[2],
+                                              const Arguments& a, const AttentionTile& tile,
+                                              int kv_head, int first) {
+  HeldQueries<kDims> held;
+  load_queries<kKv, kDims>(held, position, a, tile, kv_head, first);
+#pragma unroll
+  for (int k = 0; k < kDims / 16; k++) {
+    st16(&to[k][threadIdx.x % kWarp],
+         make_uint4(held.q[k][0], held.q[k][1], held.q[k][2], held.q[k][3]));
+  }
+}
+
 // Slices that a warp's queries need; 0 if it has none.
 __device__ __forceinline__ int slices_of(const Arguments& a, const AttentionTile& tile, int first) {
   const int all = first + kAttentionTileQueries;
@@ -111,7 +125,8 @@ __device__ __forceinline__ int slices_of(const Arguments& a, const AttentionTile
 }
 
 template <KvType kKv, int kDims>
-__global__ void __launch_bounds__(kThreads) attention_chunk_kernel(Arguments a) {
+__global__ void __launch_bounds__(kThreads, 2)
+    attention_chunk_kernel(Arguments a) {
   using Shared = ChunkShared<kKv, kDims>;
   constexpr int kPitch = kDims + Type<kKv>::kRowPad;
   HEADRACE_SHARED(Shared, shared);
@@ -136,7 +151,7 @@ __global__ void __launch_bounds__(kThreads) attention_chunk_kernel(Arguments a) 
   stager.keep_scales(shared->scales[0], shared->scales[1]);
   WarpTile<kKv, kDims> w = {};
   const int first = warp * kAttentionTileQueries;
-  load_queries<kKv, kDims>(w.q, w.position, a, tile, kv_head, first);
+  share_queries<kKv, kDims>(shared->queries[warp], w.position, a, tile, kv_head, first);
   const int mine = slices_of(a, tile, first);
   for (int slice = 0; slice < tile.slices; slice++) {
     const bool more = slice + 1 < tile.slices;
@@ -145,7 +160,7 @@ __global__ void __launch_bounds__(kThreads) attention_chunk_kernel(Arguments a) 
     float s[kKeys / 8][4];
     if (more) stager.find_pages(slice + 1);
     if (slice < mine) {
-      scores<kKv, kDims>(s, w.q, slices.keys, 0, a.steps);
+      scores<kKv, kDims>(s, SharedQueries{shared->queries[warp]}, slices.keys, 0, a.steps);
       mask<kKv>(s, shared->scales[0], slice * kKeys, w.position);
     }
     syncthreads();
@@ -172,7 +187,7 @@ __global__ void __launch_bounds__(kThreads) attention_chunk_kernel(Arguments a) 
 }
 
 template <KvType kKv, int kDims>
-__global__ void __launch_bounds__(kThreads) attention_tile_kernel(Arguments a) {
+__global__ void __launch_bounds__(kThreads, 4) attention_tile_kernel(Arguments a) {
   using Shared = TileShared<kKv, kDims>;
   constexpr int kPitch = kDims + Type<kKv>::kRowPad;
   HEADRACE_SHARED(Shared, shared);
@@ -196,7 +211,7 @@ __global__ void __launch_bounds__(kThreads) attention_tile_kernel(Arguments a) {
   cp_commit();
   stager.fetch_scales(begin);
   stager.keep_scales(shared->scales[0], shared->scales[1]);
-  uint32_t q[kDims / 16][4];
+  HeldQueries<kDims> q;
   int position[2];
   load_queries<kKv, kDims>(q, position, a, tile, kv_head, 0);
   Running row[2];

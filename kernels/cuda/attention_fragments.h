@@ -75,9 +75,30 @@ __device__ __forceinline__ void multiply_values(float (&o)[4], const uint32_t (&
   }
 }
 
+// A operands of 16 queries, 16 dims a step: in registers, or where those are scarce in shared
+// memory, a lane's own four words in a row.
+template <int kDims>
+struct HeldQueries {
+  uint32_t q[kDims / 16][4];
+  __device__ __forceinline__ void take(uint32_t (&to)[4], int step) const {
+#pragma unroll
+    for (int i = 0; i < 4; i++) to[i] = q[step][i];
+  }
+};
+struct SharedQueries {
+  const uint4 (*of_step)[kWarp];
+  __device__ __forceinline__ void take(uint32_t (&to)[4], int step) const {
+    const uint4 v = ld16(&of_step[step][threadIdx.x % kWarp]);
+    to[0] = v.x;
+    to[1] = v.y;
+    to[2] = v.z;
+    to[3] = v.w;
+  }
+};
+
 // Scores of keys `first` and on, eight a tile.
-template <kernels::KvType kKv, int kDims, int kTiles>
-__device__ __forceinline__ void scores(float (&s)[kTiles][4], const uint32_t (&q)[kDims / 16][4],
+template <kernels::KvType kKv, int kDims, int kTiles, class Queries>
+__device__ __forceinline__ void scores(float (&s)[kTiles][4], const Queries& queries,
                                        const unsigned char* keys, int first, int steps) {
   constexpr int kRowBytes = Slices<kKv, kDims>::kRowBytes;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -90,6 +111,8 @@ __device__ __forceinline__ void scores(float (&s)[kTiles][4], const uint32_t (&q
 #pragma unroll
   for (int k = 0; k < kDims / 16; k++) {
     if (k >= steps) continue;
+    uint32_t q[4];
+    queries.take(q, k);
     uint32_t r[4];
     if constexpr (Type<kKv>::kScaled) {
 #pragma unroll
@@ -97,7 +120,7 @@ __device__ __forceinline__ void scores(float (&s)[kTiles][4], const uint32_t (&q
         ldmatrix_x4(r, keys + place<kRowBytes>(first + n * 8 + lane, k));
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-          multiply_keys<kKv>(s[n + i], q[k], widen<kKv, 0, 1, false>(r[i]),
+          multiply_keys<kKv>(s[n + i], q, widen<kKv, 0, 1, false>(r[i]),
                              widen<kKv, 2, 3, false>(r[i]));
         }
       }
@@ -106,8 +129,8 @@ __device__ __forceinline__ void scores(float (&s)[kTiles][4], const uint32_t (&q
       for (int n = 0; n < kTiles; n += 2) {
         const int row = first + n * 8 + matrix / 2 * 8 + lane % 8;
         ldmatrix_x4(r, keys + place<kRowBytes>(row, k * 2 + matrix % 2));
-        multiply_keys<kKv>(s[n], q[k], r[0], r[1]);
-        multiply_keys<kKv>(s[n + 1], q[k], r[2], r[3]);
+        multiply_keys<kKv>(s[n], q, r[0], r[1]);
+        multiply_keys<kKv>(s[n + 1], q, r[2], r[3]);
       }
     }
   }

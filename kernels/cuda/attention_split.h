@@ -198,9 +198,8 @@ template <kernels::KvType kKv, int kDims>
 __device__ __forceinline__ void tile_slice(OwnDims<kDims>& own, float (&m)[2], float (&l)[2],
                                            TileShared<kKv, kDims>& shared,
                                            Stager<kKv, kDims>& stager, const Arguments& a,
-                                           const uint32_t (&q)[kDims / 16][4],
-                                           const int (&position)[2], int slice, int next,
-                                           bool more) {
+                                           const HeldQueries<kDims>& q, const int (&position)[2],
+                                           int slice, int next, bool more) {
   Slices<kKv, kDims>& slices = shared.memory.slices;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;

@@ -114,7 +114,8 @@ struct Stager {
     const int first = static_cast<int>(threadIdx.x) / kChunks;
     const int page_mask = (1 << page_shift) - 1;
     const int offset = (values ? row_bytes << page_shift : 0) + chunk * kVector;
-#pragma unroll
+// Not unrolled: a place for each key would be held in registers all along.
+#pragma unroll 1
     for (int i = 0; i < kKeys / kRows; i++) {
       const int key = first + i * kRows;
       const unsigned char* head = head_of(key);

@@ -30,7 +30,7 @@ __device__ __forceinline__ int position_of(const Arguments& a, const AttentionTi
 // Queries `first` + g and `first` + g + 8 as A operands, and their positions; -1 where there is
 // none.
 template <kernels::KvType kKv, int kDims>
-__device__ __forceinline__ void load_queries(uint32_t (&q)[kDims / 16][4], int (&position)[2],
+__device__ __forceinline__ void load_queries(HeldQueries<kDims>& queries, int (&position)[2],
                                              const Arguments& a, const AttentionTile& tile,
                                              int kv_head, int first) {
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -64,8 +64,10 @@ __device__ __forceinline__ void load_queries(uint32_t (&q)[kDims / 16][4], int (
           v.w = high.y;
         }
       }
-      q[k][half] = pack_query<kKv>(bits_float(v.x) * a.q_scale, bits_float(v.y) * a.q_scale);
-      q[k][half + 2] = pack_query<kKv>(bits_float(v.z) * a.q_scale, bits_float(v.w) * a.q_scale);
+      queries.q[k][half] =
+          pack_query<kKv>(bits_float(v.x) * a.q_scale, bits_float(v.y) * a.q_scale);
+      queries.q[k][half + 2] =
+          pack_query<kKv>(bits_float(v.z) * a.q_scale, bits_float(v.w) * a.q_scale);
     }
   }
 }
