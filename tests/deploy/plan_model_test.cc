@@ -38,8 +38,10 @@ kernels::Cost step_cost(const PlanModel& m, const PlanFormat& format, const Plan
 
 TEST_CASE("a step reads each weight of the published shapes once") {
   const std::pair<const char*, Geometry> shapes[] = {{"1b", k1b}, {"8b", k8b}, {"70b", k70b}};
-  for (const auto& [name, g] : shapes) {
-    CAPTURE(std::string(name));
+  for (const auto& shape : shapes) {
+    const std::string name = shape.first;
+    const Geometry& g = shape.second;
+    CAPTURE(name);
     const PlanModel m = *plan_shape(name);
     const auto weights = [&](PlanWeights w) {
       return step_cost(m, {.weights = w}, kOne).weight_bytes - g.norms();

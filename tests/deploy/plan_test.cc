@@ -82,9 +82,10 @@ TEST_CASE("wrong usage is one line that names the option") {
       {{"--shape", "8b", "--gpu", "h200", "--prompt", "131072"}, "131072 tokens"},
       {{"--shape", "8b", "--gpu", "h200", "--what-if", "context=200000"}, "131072 tokens"},
   };
-  for (const auto& [words, part] : wrong) {
-    CAPTURE(std::string(part));
-    const Outcome outcome = headrace(plan_of(words));
+  for (const auto& usage : wrong) {
+    const std::string part = usage.second;
+    CAPTURE(part);
+    const Outcome outcome = headrace(plan_of(usage.first));
     CHECK(outcome.status == 2);
     CHECK(outcome.one_error(part));
     CHECK(outcome.out.empty());
