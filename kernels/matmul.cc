@@ -13,7 +13,8 @@ Cost cost(const MatMul& op) {
   const auto k = static_cast<uint64_t>(op.w.cols);
   Cost c;
   c.weight_bytes = op.w.bytes();
-  c.activation_bytes = rows * (row_bytes(op.x, k) + sizeof(float) * n * (op.add ? 2 : 1));
+  c.activation_bytes =
+      rows * (product_row_bytes(op.x, op.w) + sizeof(float) * n * (op.add ? 2 : 1));
   c.flops = 2 * rows * n * k;
   return c;
 }

@@ -12,7 +12,7 @@ Cost cost(const MatMulSwiGlu& op) {
   const auto k = static_cast<uint64_t>(op.w.cols);
   Cost c;
   c.weight_bytes = op.w.bytes();
-  c.activation_bytes = rows * row_bytes(op.x, k) + rows_bytes(op.y, op.rows, op.w.rows / 2);
+  c.activation_bytes = rows * product_row_bytes(op.x, op.w) + rows_bytes(op.y, op.rows, op.w.rows / 2);
   c.flops = rows * (2 * n * k + 11 * n / 2);
   return c;
 }

@@ -46,6 +46,12 @@ uint64_t row_bytes(const Rows& rows, uint64_t width) {
   return sizeof(QuantBlock) * ((width + 31) / 32);
 }
 
+uint64_t product_row_bytes(const Rows& rows, const Matrix& w) {
+  const uint64_t bytes = row_bytes(rows, static_cast<uint64_t>(w.cols));
+  if (rows.bf16 == nullptr || w.type != WeightType::kW4Min) return bytes;
+  return bytes + static_cast<uint64_t>(bf16_pitch(w.cols)) / 32 * sizeof(float);
+}
+
 uint64_t rows_bytes(const RowsOut& to, int64_t rows, int64_t width) {
   uint64_t bytes = 0;
   if (to.f32) bytes += static_cast<uint64_t>(rows * width) * sizeof(float);

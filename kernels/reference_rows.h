@@ -3,6 +3,7 @@
 #include <cstddef>
 
 #include "kernels/activation.h"
+#include "kernels/matrix.h"
 
 namespace headrace::kernels {
 
@@ -10,8 +11,10 @@ namespace headrace::kernels {
 void deliver_rows(const float* values, int32_t rows, int32_t width, const RowsOut& to);
 // Element `c` of row `r` of rows of `width`.
 double row_at(const Rows& rows, size_t r, size_t c, size_t width);
-// Bytes of one row of `width`; sums are left out: they are read for weights with a minimum alone.
+// Bytes of one row of `width`, without sums.
 uint64_t row_bytes(const Rows& rows, uint64_t width);
+// What a product reads of one row: sums are for weights with a minimum alone.
+uint64_t product_row_bytes(const Rows& rows, const Matrix& w);
 // Bytes that a destination takes.
 uint64_t rows_bytes(const RowsOut& to, int64_t rows, int64_t width);
 

@@ -16,8 +16,8 @@
 
 namespace headrace::cuda {
 
-// Up to so many rows the weights are read once (matmul_stream.cu); more rows are taken 64 at a
-// time, by blocks that run side by side and read the same weights (matmul_tile.cu).
+// Up to so many rows the weights are read once; more rows are taken 64 at a time, by blocks that
+// run side by side and read the same weights.
 constexpr int32_t kStreamRowsMax = 64;
 
 // y = w x or y += w x; w is not paired, and what lies between rows of y stays as it is.

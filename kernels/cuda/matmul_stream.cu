@@ -3,12 +3,13 @@
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/matmul_product.h"
 
-// Few rows: memory is the roof, and every byte of weights is read once. A block has one or two
+// Few rows: memory is the roof, and every byte of weights is read once. A block has one to four
 // strips at a time and a warp for each piece of K. A warp streams its piece's units through a ring
 // of its own in shared memory by cp.async, so that nothing but its own copies is waited for; the
 // ring is full before the launch in front has ended, and runs on from one round of strips into the
-// next. x comes straight from the L2, 16 bytes a lane and row and group, one unit ahead; two strips
-// share it. At the end of a round the pieces' sums meet in shared memory and are added in order.
+// next. x comes straight from the L2, 16 bytes a lane and row and group, one unit ahead; a block's
+// strips share it. At the end of a round the pieces' sums meet in shared memory and are added in
+// order.
 
 namespace headrace::cuda {
 namespace {
@@ -17,11 +18,26 @@ namespace {
 constexpr unsigned kSharedMax = 163 * 1024;
 constexpr unsigned kRoundsMax = 8;
 
+// Strips that share what is read of x: as many as registers and shared memory are enough for.
+constexpr unsigned strips_of(WeightType type, unsigned tiles) {
+  switch (type) {
+    case WeightType::kW4:
+      return tiles == 8 ? 2 : 4;
+    case WeightType::kW4Min:
+      return tiles == 8 ? 1 : tiles == 4 ? 2 : 4;
+    case WeightType::kF32:
+      return 1;
+    default:
+      return 2;
+  }
+}
+
+// Slots of a ring: some 60 KB of a block's are on their way.
 constexpr unsigned slots_of(WeightType type, unsigned tiles) {
   switch (type) {
     case WeightType::kW4:
     case WeightType::kW4Min:
-      return 7;
+      return strips_of(type, tiles) == 4 ? 4 : 7;
     case WeightType::kW8:
       return 5;
     case WeightType::kF32:
@@ -33,12 +49,9 @@ constexpr unsigned slots_of(WeightType type, unsigned tiles) {
 
 template <WeightType kType, unsigned kTiles>
 struct Plan {
-  // Two where shared memory and registers are enough.
-  static constexpr unsigned kStrips =
-      kType == WeightType::kF32 || (kType == WeightType::kW4Min && kTiles == 8) ? 1 : 2;
+  static constexpr unsigned kStrips = strips_of(kType, kTiles);
   // Of a processor, as registers go.
-  static constexpr unsigned kBlocks =
-      kTiles == 8 || (kType == WeightType::kW4Min && kTiles == 4) ? 1 : 2;
+  static constexpr unsigned kBlocks = kTiles == 8 || (Unit<kType>::kNibbles && kTiles == 4) ? 1 : 2;
   static constexpr unsigned kSlots = slots_of(kType, kTiles);
   static constexpr unsigned kSlotBytes = kStrips * Unit<kType>::kBytes;
   static constexpr unsigned kRingBytes = kSlots * kSlotBytes;            // of a warp
@@ -82,15 +95,26 @@ __device__ __forceinline__ void request(const Product& p, const Work& work, unsi
   using Weights = Unit<kType>;
   if (place.round >= work.rounds) return;
   const unsigned there = strips_left(p, work, place.round);
+  const size_t strip = work.first + place.round * work.strips;
+  const size_t strip_bytes = size_t{p.units} * Weights::kBytes;
+  const unsigned char* from =
+      p.weights + strip * strip_bytes + size_t{first_unit + place.unit} * Weights::kBytes;
 #pragma unroll
   for (unsigned s = 0; s < Plan<kType, kTiles>::kStrips; s++) {
     if (s >= there) continue;
-    const unsigned strip = work.first + place.round * work.strips + s;
-    const size_t unit = size_t{strip} * p.units + first_unit + place.unit;
-    const unsigned char* from = p.weights + unit * Weights::kBytes;
-    for (unsigned i = lane; i < Weights::kVectors; i += kWarp) {
-      cp_async16(slot + s * Weights::kBytes + 16 * i, from + 16 * i);
+#pragma unroll
+    for (unsigned line = 0; line < Weights::kLines; line++) {
+      const unsigned at = line * kLineBytes + 16 * lane;
+      cp_async16(slot + s * Weights::kBytes + at, from + s * strip_bytes + at);
     }
+  }
+  // Scales and minima of all strips at once.
+  constexpr unsigned kTail = Weights::kTables * kScaleBytes / 16;
+  if constexpr (kTail != 0) {
+    if (lane >= there * kTail) return;
+    const unsigned s = lane / kTail;
+    const unsigned at = Weights::kLines * kLineBytes + (lane - s * kTail) * 16;
+    cp_async16(slot + s * Weights::kBytes + at, from + s * strip_bytes + at);
   }
 }
 
@@ -116,7 +140,7 @@ __device__ __forceinline__ void multiply_unit(
   constexpr unsigned kBytes = Unit<kType>::kBytes;
   float2 x_sums[kTiles][2];
   load_sums<kType>(x_sums, p, 0, unit, lane);
-  uint4 line[kStrips];
+  uint4 line[kStrips] = {};
 #pragma unroll
   for (unsigned s = 0; s < kStrips; s++) {
     if (s < strips) line[s] = load_nibbles<kType>(slot + s * kBytes, lane);
@@ -236,8 +260,8 @@ cudaError_t launch_stream(const Product& p, const Context& context) {
   unsigned strips = Fit::kStrips;
   unsigned rounds = kQuad / strips;
   if (!p.paired) {
-    // Enough blocks for the device come before x shared by two strips, and that before long runs.
-    if (p.strips < 2 * processors) strips = 1;
+    // A block for nearly each processor comes first, then x shared by more strips, then long runs.
+    while (strips > 1 && 10 * p.strips < 9 * strips * processors) strips /= 2;
     const unsigned wanted = p.strips / strips / (4 * processors);
     rounds = wanted < 1 ? 1 : wanted > kRoundsMax ? kRoundsMax : wanted;
   }
@@ -281,7 +305,9 @@ bool describe(Product& p, const kernels::Matrix& w, const kernels::Rows& x, int3
 
 cudaError_t enqueue_product(const Product& p, const Context& context) {
   if (p.rows == 0 || p.n == 0) return cudaSuccess;
-  if (p.rows > static_cast<unsigned>(kStreamRowsMax)) return enqueue_tile(p, context);
+  // Tiles share x among more strips, where there are enough of them for every processor.
+  const bool wide = p.rows > 32 && p.strips >= 8 * static_cast<unsigned>(context.processors);
+  if (wide || p.rows > static_cast<unsigned>(kStreamRowsMax)) return enqueue_tile(p, context);
   switch (p.type) {
     case WeightType::kF32:
       return launch_rows<WeightType::kF32>(p, context);

@@ -74,7 +74,7 @@ __device__ __forceinline__ void multiply_unit(Sums& piece, const unsigned char* 
                                               unsigned first_row, const float2 (&x_sums)[kTiles][2],
                                               unsigned lane) {
   constexpr unsigned kBytes = Unit<kType>::kBytes;
-  uint4 line[kStrips];
+  uint4 line[kStrips] = {};
 #pragma unroll
   for (unsigned s = 0; s < kStrips; s++) {
     if (s < strips) line[s] = load_nibbles<kType>(weights + s * kBytes, lane);

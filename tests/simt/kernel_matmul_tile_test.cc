@@ -18,7 +18,7 @@ TEST_CASE("matmul, many rows: every type, around blocks, strips, units and piece
       const ProductCase c(type, shape, false, 1 + static_cast<uint32_t>(shape.k));
       const std::vector<float> truth = c.product();
       some_configurations(i, static_cast<size_t>(type), [&] {
-        CAPTURE(kernels::name(c.w.type));
+        CAPTURE(static_cast<int>(type));
         CAPTURE(shape.m);
         CAPTURE(shape.n);
         CAPTURE(shape.k);
@@ -32,7 +32,7 @@ TEST_CASE("matmul: one row, few rows and many rows have the same bits") {
   for (const SourceType type : kSourceTypes) {
     const ProductCase all(type, {257, 48, 672}, false, 21);
     const std::vector<float> y = ProductRun(all).product();
-    CAPTURE(kernels::name(all.w.type));
+    CAPTURE(static_cast<int>(type));
     check_products(y, all.product());
     struct Part {
       int first, m;
@@ -80,7 +80,7 @@ TEST_CASE("matmul and SwiGlu: every type, around tiles, quads of strips and bloc
       const ProductCase c(type, shape, true, 31);
       const std::vector<float> truth = c.gated();
       some_configurations(i, static_cast<size_t>(type), [&] {
-        CAPTURE(kernels::name(c.w.type));
+        CAPTURE(static_cast<int>(type));
         CAPTURE(shape.m);
         CAPTURE(shape.n);
         const RowsCase out(static_cast<size_t>(shape.m), static_cast<size_t>(shape.n / 2));

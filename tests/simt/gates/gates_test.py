@@ -45,7 +45,7 @@ class Kernel:
 
 
 def plain_name(symbol):
-    """w4_gemv_kernel of _ZN8headrace4cuda43_GLOBAL__N__..14w4_gemv_kernelEPf...: the last of the
+    """copy_kernel of _ZN8headrace4cuda43_GLOBAL__N__..11copy_kernelEPh...: the last of the
     nested names, each behind its length."""
     if not symbol.startswith("_Z"):
         return symbol

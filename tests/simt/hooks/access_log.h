@@ -13,7 +13,7 @@ namespace headrace::simt {
 
 // One source line's accesses of one kind.
 struct LineUse {
-  std::string line;  // "w4_gemv.cu:73"
+  std::string line;  // "copy.cu:23"
   bool shared = false;
   bool write = false;
   uint64_t accesses = 0;  // of warps

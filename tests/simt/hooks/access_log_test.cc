@@ -8,7 +8,6 @@
 #include "tests/simt/device_buffer.h"
 #include "tests/simt/hooks/moves.h"
 #include "tests/simt/hooks/planted.h"
-#include "tests/simt/w4_case.h"
 
 namespace headrace::simt {
 namespace {
@@ -31,24 +30,6 @@ TEST_CASE("copy moves what it costs, in whole sectors") {
   check_lines(accesses, "copy.cu:");
   CHECK(accesses.bytes_read == 100000);
   CHECK(accesses.bytes_written == 100000);
-}
-
-TEST_CASE("w4 gemv moves what it costs, in whole sectors, without bank conflicts") {
-  for (const uint32_t columns : {1024, 1536, 4096}) {
-    const W4Case values(48, columns, 3);
-    const W4OnDevice w(values);
-    const DeviceBuffer<uint16_t> x(values.x);
-    const DeviceBuffer<float> y(std::vector<float>(48, NAN));
-    const cuda::W4Gemv op{y.get(), w.matrix(), x.get()};
-    const Accesses accesses =
-        record_once([&](cudaStream_t stream) { return cuda::enqueue(op, stream); });
-    check_moves(accesses, {.weights = {w.quants.get(), w.scales.get()}}, cuda::cost(op));
-    check_lines(accesses, "w4_gemv.cu:");
-    // Every block reads all of x; three blocks here.
-    CHECK(accesses.of(x.get()).read.bytes == 3 * 2 * columns);
-    CHECK(accesses.of(x.get()).read.distinct_bytes == 2 * columns);
-    CHECK(accesses.of(x.get()).read.distinct_sectors == 2 * columns / 32);
-  }
 }
 
 TEST_CASE("planted: a tile without padding is read 32 times over one bank") {

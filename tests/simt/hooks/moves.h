@@ -42,7 +42,7 @@ void check_moves(const Accesses& accesses, const Kinds& kinds, const kernels::Co
 void check_lines(const Accesses& accesses, const std::string& file,
                  const std::vector<std::string>& cold = {});
 
-// "w4_gemv.cu:73 global read: 96 warp accesses, ...", a line for each, for a failure's text.
+// "copy.cu:23 global read: 96 warp accesses, ...", a line for each, for a failure's text.
 std::string describe(const LineUse& use);
 
 }  // namespace headrace::simt
