@@ -51,7 +51,8 @@ template <WeightType kType, unsigned kTiles>
 struct Plan {
   static constexpr unsigned kStrips = strips_of(kType, kTiles);
   // Of a processor, as registers go.
-  static constexpr unsigned kBlocks = kTiles == 8 || (Unit<kType>::kNibbles && kTiles == 4) ? 1 : 2;
+  static constexpr unsigned kBlocks =
+      kTiles == 8 || (Unit<kType>::kQuantized && kTiles == 4) ? 1 : 2;
   static constexpr unsigned kSlots = slots_of(kType, kTiles);
   static constexpr unsigned kSlotBytes = kStrips * Unit<kType>::kBytes;
   static constexpr unsigned kRingBytes = kSlots * kSlotBytes;            // of a warp
