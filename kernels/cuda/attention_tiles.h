@@ -21,7 +21,8 @@ constexpr int32_t kAttentionFewQueries = 32;
 // Most scratch memory that a plan asks for; sequences that find none left are not split.
 constexpr size_t kAttentionWorkspaceMax = size_t{64} << 20;
 
-struct AttentionTile {
+// 32 bytes at once: a sector of memory.
+struct alignas(32) AttentionTile {
   int32_t row = 0;        // of its first query
   int32_t head = 0;       // of its first query, in the KV group
   int32_t queries = 0;    // 0: a spare tile; nothing is done for it
@@ -38,8 +39,8 @@ struct AttentionPlan {
   int32_t spread = 1;                 // most slices of a split tile
 };
 
-// Floats of one partial row: head_dim values, largest score, sum, and two to stay aligned.
-constexpr int32_t attention_partial_floats(int32_t head_dim) { return head_dim + 4; }
+// Floats of one partial row: head_dim values, largest score, sum, and what keeps sectors whole.
+constexpr int32_t attention_partial_floats(int32_t head_dim) { return head_dim + 8; }
 
 // Of `count` rows of a step; only whether `blocks` are equal is looked at. `workspace_bytes` is
 // what partial results may take. Other schedules than kAuto are for tests and measurements.
