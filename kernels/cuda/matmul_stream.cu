@@ -79,64 +79,72 @@ __device__ __forceinline__ unsigned strips_left(const Product& p, const Work& wo
   return p.strips - first < work.strips ? p.strips - first : work.strips;
 }
 
-// A warp's place in its units: `count` of them in each round.
-struct Place {
+// What a warp asks for next: `left` units of each of `there` strips.
+struct Source {
+  const unsigned char* unit = nullptr;  // of the round's first strip, the lane's 16 bytes
   unsigned round = 0;
-  unsigned unit = 0;
-  __device__ __forceinline__ void advance(unsigned count) {
-    if (++unit < count) return;
-    unit = 0;
-    round++;
-  }
+  unsigned there = 0;
+  unsigned left = 0;
 };
 
+template <WeightType kType>
+__device__ __forceinline__ Source source_of(const Product& p, const Work& work, unsigned round,
+                                            unsigned first_unit, unsigned count, unsigned lane) {
+  const size_t strip = work.first + round * work.strips;
+  return {p.weights + (strip * p.units + first_unit) * Unit<kType>::kBytes + 16 * lane, round,
+          round < work.rounds ? strips_left(p, work, round) : 0, count};
+}
+
 template <WeightType kType, unsigned kTiles>
-__device__ __forceinline__ void request(const Product& p, const Work& work, unsigned char* slot,
-                                        const Place& place, unsigned first_unit, unsigned lane) {
+__device__ __forceinline__ void request(const Source& from, unsigned char* slot, unsigned units,
+                                        unsigned lane) {
   using Weights = Unit<kType>;
-  if (place.round >= work.rounds) return;
-  const unsigned there = strips_left(p, work, place.round);
-  const size_t strip = work.first + place.round * work.strips;
-  const size_t strip_bytes = size_t{p.units} * Weights::kBytes;
-  const unsigned char* from =
-      p.weights + strip * strip_bytes + size_t{first_unit + place.unit} * Weights::kBytes;
+  const size_t strip_bytes = size_t{units} * Weights::kBytes;
+  unsigned char* to = slot + 16 * lane;
 #pragma unroll
   for (unsigned s = 0; s < Plan<kType, kTiles>::kStrips; s++) {
-    if (s >= there) continue;
+    if (s >= from.there) continue;
 #pragma unroll
     for (unsigned line = 0; line < Weights::kLines; line++) {
-      const unsigned at = line * kLineBytes + 16 * lane;
-      cp_async16(slot + s * Weights::kBytes + at, from + s * strip_bytes + at);
+      cp_async16(to + s * Weights::kBytes + line * kLineBytes,
+                 from.unit + s * strip_bytes + line * kLineBytes);
     }
   }
-  // Scales and minima of all strips at once.
+  // Scales and minima of all strips at once: a lane's `back` bytes before what is its own.
   constexpr unsigned kTail = Weights::kTables * kScaleBytes / 16;
   if constexpr (kTail != 0) {
-    if (lane >= there * kTail) return;
+    if (lane >= from.there * kTail) return;
     const unsigned s = lane / kTail;
-    const unsigned at = Weights::kLines * kLineBytes + (lane - s * kTail) * 16;
-    cp_async16(slot + s * Weights::kBytes + at, from + s * strip_bytes + at);
+    const unsigned back = s * kTail * 16;
+    cp_async16(to + s * Weights::kBytes + Weights::kLines * kLineBytes - back,
+               from.unit + s * strip_bytes + Weights::kLines * kLineBytes - back);
   }
 }
 
-// Group `h` of a unit of x; rows and units past the last as zeros.
+// A lane's rows of x: each kTileRows-th from its first.
+struct Rows {
+  const uint16_t* unit;  // the lane's part of its first row
+  size_t tile;           // elements from one of its rows to the next
+  unsigned left;         // rows from its first on
+};
+
+// Group `h` of the unit, rows past the last as zeros.
 template <unsigned kTiles>
-__device__ __forceinline__ void load_x(uint4 (&x)[kTiles], const Product& p, unsigned unit,
-                                       unsigned h, unsigned lane) {
+__device__ __forceinline__ void load_x(uint4 (&x)[kTiles], const Rows& rows, unsigned h,
+                                       bool wanted = true) {
 #pragma unroll
   for (unsigned j = 0; j < kTiles; j++) {
-    const unsigned row = kTileRows * j + lane / 4;
-    const size_t at = (size_t{row} * p.units + unit) * 64 + 32 * h + lane % 4 * 8;
     x[j] = make_uint4(0, 0, 0, 0);
-    if (row < p.rows && unit < p.units) x[j] = ld16(p.x + at);
+    if (wanted && kTileRows * j < rows.left) x[j] = ld16(rows.unit + j * rows.tile + 32 * h);
   }
 }
 
-// Unit `unit`, in `slot`, with what is held of x, while unit `next` of x is asked for.
+// Unit `unit`, in `slot`, with what is held of x, while the one that is next is asked for.
 template <WeightType kType, unsigned kTiles>
 __device__ __forceinline__ void multiply_unit(
     float (&piece)[Plan<kType, kTiles>::kStrips][kTiles][4], const Product& p, unsigned strips,
-    const unsigned char* slot, unsigned unit, unsigned next, uint4 (&x)[2][kTiles], unsigned lane) {
+    const unsigned char* slot, unsigned unit, const Rows& next, bool wanted, uint4 (&x)[2][kTiles],
+    unsigned lane) {
   constexpr unsigned kStrips = Plan<kType, kTiles>::kStrips;
   constexpr unsigned kBytes = Unit<kType>::kBytes;
   float2 x_sums[kTiles][2];
@@ -154,7 +162,7 @@ __device__ __forceinline__ void multiply_unit(
       add_group<kType>(piece[s], load_group<kType>(slot + s * kBytes, h, lane, line[s]), x[h],
                        x_sums, h);
     }
-    load_x(x[h], p, next, h, lane);
+    load_x(x[h], next, h, wanted);
   }
 }
 
@@ -216,34 +224,40 @@ __global__ void __launch_bounds__(kPiecesMax* kWarp, Plan<kType, kTiles>::kBlock
   unsigned char* sums = shared + p.pieces * Fit::kRingBytes;
   unsigned char* quad = sums + p.pieces * Fit::kSumsBytes;
 
-  Place ahead;
-  for (unsigned slot = 0; slot + 1 < Fit::kSlots; slot++) {
-    request<kType, kTiles>(p, work, ring + slot * Fit::kSlotBytes, ahead, first, lane);
+  Source ahead = source_of<kType>(p, work, 0, first, count, lane);
+  const auto ask = [&](unsigned slot) {
+    request<kType, kTiles>(ahead, ring + slot, p.units, lane);
     cp_commit();
-    ahead.advance(count);
-  }
+    ahead.unit += Unit<kType>::kBytes;
+    if (--ahead.left == 0) {
+      ahead = source_of<kType>(p, work, ahead.round + 1, first, count, lane);
+    }
+  };
+  for (unsigned slot = 0; slot + 1 < Fit::kSlots; slot++) ask(slot * Fit::kSlotBytes);
   grid_dependency_wait();
   grid_dependency_trigger();
+  const unsigned row = lane / 4;
+  Rows rows = {p.x + (size_t{row} * p.units + first) * 64 + lane % 4 * 8,
+               size_t{kTileRows} * 64 * p.units, row < p.rows ? p.rows - row : 0};
   uint4 x[2][kTiles];
-  load_x(x[0], p, first, 0, lane);
-  load_x(x[1], p, first, 1, lane);
+  load_x(x[0], rows, 0);
+  load_x(x[1], rows, 1);
 
-  unsigned now = 0;                 // the slot that is multiplied
-  unsigned free = Fit::kSlots - 1;  // the one that was multiplied before
+  unsigned now = 0;                                     // the slot that is multiplied
+  unsigned free = (Fit::kSlots - 1) * Fit::kSlotBytes;  // the one that was multiplied before
   for (unsigned round = 0; round < rounds; round++) {
     float piece[Fit::kStrips][kTiles][4] = {};
     const unsigned there = strips_left(p, work, round);
     for (unsigned unit = 0; unit < count; unit++) {
       cp_wait<Fit::kSlots - 2>();
       syncwarp();
-      request<kType, kTiles>(p, work, ring + free * Fit::kSlotBytes, ahead, first, lane);
-      cp_commit();
-      ahead.advance(count);
-      const unsigned after = round + 1 < rounds ? first : p.units;
-      multiply_unit<kType, kTiles>(piece, p, there, ring + now * Fit::kSlotBytes, first + unit,
-                                   unit + 1 < count ? first + unit + 1 : after, x, lane);
+      ask(free);
+      const bool last = unit + 1 == count;
+      rows.unit += last ? -static_cast<int64_t>(unit) * 64 : 64;
+      multiply_unit<kType, kTiles>(piece, p, there, ring + now, first + unit, rows,
+                                   !last || round + 1 < rounds, x, lane);
       free = now;
-      now = now + 1 < Fit::kSlots ? now + 1 : 0;
+      now = now + Fit::kSlotBytes < Fit::kRingBytes ? now + Fit::kSlotBytes : 0;
     }
     finish<kType, kTiles>(p, work, round, sums, quad, piece, warp, lane);
   }

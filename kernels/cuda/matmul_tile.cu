@@ -21,6 +21,7 @@ static_assert(kWarps == (kBlockStrips / kStrips) * (kBlockRows / kTileRows / kTi
 
 constexpr unsigned kRowBytes = 128;  // of a unit of x
 constexpr unsigned kRowVectors = kRowBytes / 16;
+static_assert(kWarps == kBlockStrips && kWarps * kTileRows == kBlockRows);
 
 template <WeightType kType>
 struct Plan {
@@ -41,28 +42,53 @@ __device__ __forceinline__ unsigned x_at(unsigned row, unsigned i) {
   return row * kRowBytes + (i ^ row % 2 * 4) * 16;
 }
 
-template <WeightType kType>
-__device__ __forceinline__ void request_weights(const Product& p, unsigned char* slot,
-                                                unsigned strip, unsigned unit) {
-  using Weights = Unit<kType>;
-  if (unit >= p.units) return;
-  for (unsigned i = threadIdx.x; i < kBlockStrips * Weights::kVectors; i += kThreads) {
-    const unsigned s = i / Weights::kVectors;
-    if (strip + s >= p.strips) continue;
-    const size_t from = (size_t{strip + s} * p.units + unit) * Weights::kBytes;
-    cp_async16(slot + 16 * i, p.weights + from + i % Weights::kVectors * 16);
-  }
+// What a thread copies of each unit: a warp has one of the strips and eight rows of x, a lane two
+// vectors of these, four rows apart.
+struct Copies {
+  const unsigned char* weights;  // of the unit asked for next
+  const uint16_t* x;
+  bool strip;  // there is one
+  bool rows[2];
+};
+
+__device__ __forceinline__ Copies first_copies(const Product& p, size_t unit_bytes, unsigned strip,
+                                               unsigned row, unsigned lane) {
+  const unsigned own = row + lane / kRowVectors;
+  return {p.weights + size_t{strip} * p.units * unit_bytes + 16 * lane,
+          p.x + size_t{own} * p.units * 64 + lane % kRowVectors * 8,
+          strip < p.strips,
+          {own < p.rows, own + 4 < p.rows}};
 }
 
-__device__ __forceinline__ void request_x(const Product& p, unsigned char* to, unsigned first,
-                                          unsigned unit) {
-  if (unit >= p.units) return;
-  for (unsigned i = threadIdx.x; i < kBlockRows * kRowVectors; i += kThreads) {
-    const unsigned row = i / kRowVectors;
-    const bool valid = first + row < p.rows;
-    const size_t at = (size_t{first + row} * p.units + unit) * 64 + i % kRowVectors * 8;
-    cp_async16(to + x_at(row, i % kRowVectors), valid ? p.x + at : p.x, valid);
+// `to`: the warp's part of a slot.
+template <WeightType kType>
+__device__ __forceinline__ void request_weights(Copies& from, unsigned char* to, unsigned lane) {
+  using Weights = Unit<kType>;
+  constexpr unsigned kTail = Weights::kTables * kScaleBytes / 16;
+  if (from.strip) {
+#pragma unroll
+    for (unsigned line = 0; line < Weights::kLines; line++) {
+      cp_async16(to + line * kLineBytes + 16 * lane, from.weights + line * kLineBytes);
+    }
+    if constexpr (kTail != 0) {
+      if (lane < kTail) {
+        cp_async16(to + Weights::kLines * kLineBytes + 16 * lane,
+                   from.weights + Weights::kLines * kLineBytes);
+      }
+    }
   }
+  from.weights += Weights::kBytes;
+}
+
+__device__ __forceinline__ void request_x(Copies& from, unsigned char* to, unsigned units,
+                                          unsigned lane) {
+  unsigned char* own = to + x_at(lane / kRowVectors, lane % kRowVectors);
+#pragma unroll
+  for (unsigned i = 0; i < 2; i++) {
+    const uint16_t* x = from.x + size_t{i} * 4 * 64 * units;
+    cp_async16(own + i * 4 * kRowBytes, from.rows[i] ? x : from.x, from.rows[i]);
+  }
+  from.x += 64;
 }
 
 using Sums = float[kStrips][kTiles][4];
@@ -155,41 +181,45 @@ __global__ void __launch_bounds__(kThreads, Plan<kType>::kBlocks) matmul_tile_ke
                      blockIdx.x % row_blocks * kBlockRows, warp % kAcross * kWarpRows};
   const unsigned first = part.first_strip + part.strip;
   const unsigned left = first < p.strips ? p.strips - first : 0;
+  Copies copies = first_copies(p, Unit<kType>::kBytes, part.first_strip + warp,
+                               part.first_row + warp * kTileRows, lane);
+  unsigned char* const own_weights = shared + warp * Unit<kType>::kBytes;
+  unsigned char* const own_x = shared + Fit::kWeightBytes + warp * kTileRows * kRowBytes;
 
 #pragma unroll
   for (unsigned slot = 0; slot + 1 < Fit::kSlots; slot++) {
-    request_weights<kType>(p, shared + slot * Fit::kSlotBytes, part.first_strip, slot);
+    if (slot < p.units) request_weights<kType>(copies, own_weights + slot * Fit::kSlotBytes, lane);
   }
   grid_dependency_wait();
   grid_dependency_trigger();
 #pragma unroll
   for (unsigned slot = 0; slot + 1 < Fit::kSlots; slot++) {
-    request_x(p, shared + slot * Fit::kSlotBytes + Fit::kWeightBytes, part.first_row, slot);
+    if (slot < p.units) request_x(copies, own_x + slot * Fit::kSlotBytes, p.units, lane);
     cp_commit();
   }
   Sums piece = {};
   Sums total = {};
   unsigned now = 0;
-  unsigned free = Fit::kSlots - 1;
+  unsigned free = (Fit::kSlots - 1) * Fit::kSlotBytes;
   unsigned in_piece = 0;
   for (unsigned unit = 0; unit < p.units; unit++) {
     cp_wait<Fit::kSlots - 2>();
     syncthreads();
-    unsigned char* refilled = shared + free * Fit::kSlotBytes;
-    request_weights<kType>(p, refilled, part.first_strip, unit + Fit::kSlots - 1);
-    request_x(p, refilled + Fit::kWeightBytes, part.first_row, unit + Fit::kSlots - 1);
+    if (unit + Fit::kSlots - 1 < p.units) {
+      request_weights<kType>(copies, own_weights + free, lane);
+      request_x(copies, own_x + free, p.units, lane);
+    }
     cp_commit();
     float2 x_sums[kTiles][2];
     load_sums<kType>(x_sums, p, part.first_row + part.row, unit, lane);
-    const unsigned char* slot = shared + now * Fit::kSlotBytes;
-    multiply_unit<kType>(piece, slot + part.strip * Unit<kType>::kBytes, slot + Fit::kWeightBytes,
-                         left, part.row, x_sums, lane);
+    multiply_unit<kType>(piece, shared + now + part.strip * Unit<kType>::kBytes,
+                         shared + now + Fit::kWeightBytes, left, part.row, x_sums, lane);
     if (++in_piece == p.piece_units || unit + 1 == p.units) {
       add_piece(total, piece);
       in_piece = 0;
     }
     free = now;
-    now = now + 1 < Fit::kSlots ? now + 1 : 0;
+    now = now + Fit::kSlotBytes < Fit::kSharedBytes ? now + Fit::kSlotBytes : 0;
   }
   cp_wait<0>();
   syncthreads();
