@@ -91,16 +91,18 @@ void Block::begin(Grid& grid, uint64_t index) {
   bulk_.begin();
   while (lanes_.size() < size_) lanes_.push_back(std::make_unique<Lane>());
   ready_.clear();
-  std::vector<Lane*> all;
-  for (unsigned i = 0; i < size_; ++i) {
-    place_lane(i, index);
-    all.push_back(lanes_[i].get());
-  }
+  for (unsigned i = 0; i < size_; ++i) place_lane(i, index);
   for (unsigned first = 0; first < size_; first += kWarpLanes) {
     const unsigned count = std::min(kWarpLanes, size_ - first);
     warps_[first / kWarpLanes].begin(count == kWarpLanes ? ~0u : (1u << count) - 1);
   }
-  wake(std::move(all));
+  wake(all_lanes());
+}
+
+std::vector<Lane*>& Block::all_lanes() {
+  all_.clear();
+  for (unsigned i = 0; i < size_; ++i) all_.push_back(lanes_[i].get());
+  return all_;
 }
 
 void Block::place_lane(unsigned index, uint64_t block) {
@@ -176,17 +178,47 @@ Block::Stop Block::run(bool stop_at_trigger) {
   }
 }
 
-void Block::step(Lane& lane) {
+void Block::enter(Lane& lane) {
   lane.state = Lane::State::kRunning;
-  while (lane.state == Lane::State::kRunning) {
-    threadIdx = lane.thread;
-    running = &lane;
-    here = &lane.here;
-    lane.fiber.resume();
+  threadIdx = lane.thread;
+  running = &lane;
+  here = &lane.here;
+}
+
+// Runs the lane, and those that go on in its place, until one pauses.
+void Block::step(Lane& lane) {
+  Lane* paused = &lane;
+  do {
+    enter(*paused);
+    paused->fiber.resume();
     here = nullptr;
-    running = nullptr;
-    lane.answer();
+    paused = std::exchange(running, nullptr);
+    if (fault_) throw *std::exchange(fault_, std::nullopt);
+    if (sanitizers::thread()) paused->request(paused->argument);
+  } while (paused->state == Lane::State::kRunning);
+}
+
+// ThreadSanitizer takes what one fiber allocates and another frees for a race: there the scheduler
+// does all of it, where accesses are ignored.
+void Lane::serve() {
+  if (sanitizers::thread()) return fiber.pause();
+  if (!block->serve(*this)) return fiber.pause();
+  if (state == State::kRunning) return;
+  const bool others = state == State::kWaiting || state == State::kEnded;
+  Lane* next = others ? block->next_ready() : nullptr;
+  if (!next) return fiber.pause();
+  block->enter(*next);
+  if (next != this) fiber.pause_for(next->fiber);
+}
+
+bool Block::serve(Lane& lane) {
+  try {
+    lane.request(lane.argument);
+  } catch (FaultError& error) {
+    fault_ = std::move(error);  // this stack is not the caller's
+    return false;
   }
+  return true;
 }
 
 Lane* Block::next_ready() {
@@ -200,9 +232,8 @@ Lane* Block::next_ready() {
   return lane;
 }
 
-void Block::wake(std::vector<Lane*> lanes) {
+void Block::wake(std::vector<Lane*>& lanes) {
   const Order& order = current_order();
-  std::sort(lanes.begin(), lanes.end(), [](Lane* a, Lane* b) { return a->index < b->index; });
   if (order.threads == Order::Threads::kDescending) std::reverse(lanes.begin(), lanes.end());
   if (order.threads == Order::Threads::kRandom) std::shuffle(lanes.begin(), lanes.end(), random_);
   for (Lane* lane : lanes) lane->state = Lane::State::kReady;
@@ -224,10 +255,8 @@ void Block::wait_at_barrier(Lane& lane) {
   lane.state = Lane::State::kWaiting;
   if (++at_barrier_ < size_) return;
   at_barrier_ = 0;
-  std::vector<Lane*> all;
-  for (unsigned i = 0; i < size_; ++i) all.push_back(lanes_[i].get());
-  join(all, &barrier_word_);
-  wake(std::move(all));
+  join(all_lanes(), &barrier_word_);
+  wake(all_);
 }
 
 void Block::wait_for_front(Lane& lane) {
@@ -249,7 +278,7 @@ void Block::unpark() {
   }
   for (const Lane* lane : lanes) acquire_as(*lane, &grid_->front->end_word);
   parked_ = 0;
-  wake(std::move(lanes));
+  wake(lanes);
 }
 
 void Block::trigger(Lane& lane) {

@@ -3,6 +3,7 @@
 #include <array>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -43,18 +44,22 @@ class Block {
   void become_engine(const Lane& issuer);
   void end_engine(void* word);  // back to whoever called become_engine; the copy releases `word`
   Warp& warp(const Lane& lane) { return warps_[lane.index / kWarpLanes]; }
-  // Lets waiting lanes run, in the current order.
-  void wake(std::vector<Lane*> lanes);
+  // Lets waiting lanes run, in the current order; they come in ascending order.
+  void wake(std::vector<Lane*>& lanes);
+  // Does what the lane has asked for, on its own fiber; false: it was a fault.
+  bool serve(Lane& lane);
+  Lane* next_ready();
+  void enter(Lane& lane);
   void wait_at_barrier(Lane& lane);
   void wait_for_front(Lane& lane);
   void trigger(Lane& lane);
   void end(Lane& lane);
 
  private:
+  std::vector<Lane*>& all_lanes();
   void place_lane(unsigned index, uint64_t block);
   void place_shared(size_t bytes);
   void step(Lane& lane);
-  Lane* next_ready();
   void unpark();
   void finish();
   FaultError deadlock() const;
@@ -64,7 +69,9 @@ class Block {
   unsigned size_ = 0;
   unsigned live_ = 0;
   std::vector<std::unique_ptr<Lane>> lanes_;
+  std::vector<Lane*> all_;
   std::deque<Lane*> ready_;
+  std::optional<FaultError> fault_;  // of a lane, for the scheduler to throw
   std::array<Warp, kBlockThreadsMax / kWarpLanes> warps_;
   Bulk bulk_;
   std::mt19937 random_;

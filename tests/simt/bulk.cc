@@ -76,7 +76,7 @@ void Bulk::settle(Block& block, Barrier& barrier) {
     acquire_as(lane, &barrier.words[parity]);
     lanes.push_back(&lane);
   }
-  block.wake(std::move(lanes));
+  block.wake(lanes);
 }
 
 void Bulk::wait(Lane& lane, uint64_t* bar, uint32_t parity) {

@@ -2,25 +2,24 @@
 
 #include <sys/mman.h>
 
-#include <boost/context/detail/fcontext.hpp>
 #include <cstdio>
 #include <cstdlib>
 
-#include "tests/simt/sanitizers.h"
-
 namespace headrace::simt {
-
-namespace context = boost::context::detail;
 
 constexpr size_t kGuardBytes = 4096;
 constexpr size_t kStaggerStep = 1088;  // 17 cache lines: an odd number, so all sets are reached
 constexpr size_t kStaggerBytes = size_t{64} << 10;
 
+Fiber::Home Fiber::home;
+bool Fiber::from_home = false;
+Fiber* Fiber::target = nullptr;
+
 struct Fiber::Entry {
-  static void run(context::transfer_t from) {
-    Fiber& fiber = *static_cast<Fiber*>(from.data);
-    fiber.resumer_ = from.fctx;
-    sanitizers::after_jump(nullptr, &fiber.resumer_stack_, &fiber.resumer_bytes_);
+  static void run(boost::context::detail::transfer_t from) {
+    *static_cast<void**>(from.data) = from.fctx;
+    Fiber& fiber = *target;
+    fiber.arrive();
     fiber.body_(fiber.argument_);
     std::abort();  // the last pause was resumed
   }
@@ -47,24 +46,23 @@ void Fiber::start(void (*body)(void*), void* argument, size_t index) {
   }
   body_ = body;
   argument_ = argument;
+  fake_stack_ = nullptr;
   const size_t size = kStackBytes - index * kStaggerStep % kStaggerBytes / 64 * 64;
-  context_ = context::make_fcontext(stack_ + size, size, &Entry::run);
+  context_ = boost::context::detail::make_fcontext(stack_ + size, size, &Entry::run);
 }
 
 void Fiber::resume() {
-  void* fake = nullptr;
-  resumer_fiber_ = sanitizers::current_fiber();
-  sanitizers::before_jump(&fake, stack_, kStackBytes);
-  sanitizers::become(sanitizer_fiber_);
-  context_ = context::jump_fcontext(context_, this).fctx;
-  sanitizers::after_jump(fake, nullptr, nullptr);
+  from_home = true;
+  home.sanitizer_fiber = sanitizers::current_fiber();
+  jump(&home.context, &home.fake_stack);
+  sanitizers::after_jump(home.fake_stack, nullptr, nullptr);
 }
 
 void Fiber::pause() {
-  sanitizers::before_jump(&fake_stack_, resumer_stack_, resumer_bytes_);
-  sanitizers::become(resumer_fiber_);
-  resumer_ = context::jump_fcontext(resumer_, this).fctx;
-  sanitizers::after_jump(fake_stack_, &resumer_stack_, &resumer_bytes_);
+  sanitizers::before_jump(&fake_stack_, home.stack, home.bytes);
+  sanitizers::become(home.sanitizer_fiber);
+  swap(&context_, home.context);
+  arrive();
 }
 
 }  // namespace headrace::simt

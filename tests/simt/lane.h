@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cstring>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,8 +25,7 @@ struct Grid {
   char end_word = 0;
 };
 
-// One emulated thread. It runs on its own fiber; whatever concerns other threads it asks of the
-// scheduler, which runs on the stack of run_grid's caller.
+// One emulated thread, on its own fiber. Whatever concerns other threads goes through ask().
 struct Lane {
   enum class State : uint8_t { kRunning, kReady, kWaiting, kParked, kEnded };
 
@@ -49,24 +49,22 @@ struct Lane {
   const uint64_t* bar = nullptr;  // waits for this barrier's phase of this parity
   uint32_t parity = 0;
 
-  // Pauses the lane while the scheduler runs `what`, which may set the state; a lane that is still
-  // kRunning then goes on at once.
+  // Runs `what`, which may set the state and may throw FaultError; returns when the lane is
+  // kRunning again.
   template <class What>
   void ask(const char* call, Site site, What&& what) {
     where = call;
     at = site;
-    request_ = [](void* argument) { (*static_cast<std::remove_reference_t<What>*>(argument))(); };
-    argument_ = &what;
-    fiber.pause();
+    request = [](void* of) { (*static_cast<std::remove_reference_t<What>*>(of))(); };
+    argument = &what;
+    serve();
   }
-  void answer() { request_(argument_); }
-
- private:
-  void (*request_)(void*) = nullptr;
-  void* argument_ = nullptr;
+  void serve();
+  void (*request)(void*) = nullptr;
+  void* argument = nullptr;
 };
 
-// What ends a grid early: thrown by the scheduler, never on a lane's fiber.
+// What ends a grid early.
 struct FaultError {
   std::string what;
 };
@@ -75,7 +73,8 @@ std::string to_string(Site site);  // "gemv.cu:40"
 // "gemv, block 3, thread 17, gemv.cu:40: " and what.
 FaultError fault(const Lane& lane, Site at, const std::string& what);
 
-bool same_line(Site a, Site b);
+inline bool same_text(const char* a, const char* b) { return a == b || !std::strcmp(a, b); }
+inline bool same_line(Site a, Site b) { return a.line == b.line && same_text(a.file, b.file); }
 
 // The lane that runs; only on its fiber.
 extern Lane* running;

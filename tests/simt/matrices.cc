@@ -1,8 +1,5 @@
-#include <cuda_fp16.h>
-
 #include <bit>
 #include <cstring>
-#include <vector>
 
 #include "tests/simt/block.h"
 
@@ -43,48 +40,53 @@ struct MultiplyOperand {
   const uint32_t* b;
 };
 
-const std::vector<float>& half_values() {
-  static const std::vector<float> values = [] {
-    std::vector<float> all(65536);
-    for (uint32_t bits = 0; bits < all.size(); ++bits) {
-      all[bits] = __half2float(__half_raw{static_cast<unsigned short>(bits)});
-    }
-    return all;
-  }();
-  return values;
-}
+using Four = float __attribute__((vector_size(16)));
 
+// All values exactly.
 template <bool kBf16>
 float value(uint32_t bits) {
   if constexpr (kBf16) return std::bit_cast<float>(bits << 16);
-  return half_values()[bits];
+  const uint32_t sign = (bits & 0x8000) << 16;
+  const uint32_t exponent = bits >> 10 & 31;
+  const uint32_t mantissa = bits & 0x3ff;
+  uint32_t rest = (exponent + 112) << 23 | mantissa << 13;
+  if (exponent == 0) rest = std::bit_cast<uint32_t>(static_cast<float>(mantissa) * 0x1p-24f);
+  if (exponent == 31) rest = 0x7f800000 | mantissa << 13;
+  return std::bit_cast<float>(sign | rest);
 }
 
+// Each sum in the order of k, beginning at zero, added to d at the end.
 template <bool kBf16>
 void combine_multiply(void* const* operands, uint32_t /*mask*/) {
   float a[16][16];
-  float b[8][16];  // by column
+  union {
+    float one[16][8];
+    Four four[16][2];
+  } b;
   for (unsigned lane = 0; lane < kWarpLanes; ++lane) {
     const auto& operand = *static_cast<const MultiplyOperand*>(operands[lane]);
     const unsigned g = lane / 4;
     const unsigned t = lane % 4 * 2;
-    for (unsigned i = 0; i < 8; ++i) {
-      const unsigned word = i / 2;
-      a[g + word % 2 * 8][t + i % 2 + word / 2 * 8] =
-          value<kBf16>(operand.a[word] >> (i % 2 * 16) & 0xffff);
+    for (unsigned word = 0; word < 4; ++word) {
+      float* two = &a[g + word % 2 * 8][t + word / 2 * 8];
+      two[0] = value<kBf16>(operand.a[word] & 0xffff);
+      two[1] = value<kBf16>(operand.a[word] >> 16);
     }
-    for (unsigned i = 0; i < 4; ++i) {
-      b[g][t + i % 2 + i / 2 * 8] = value<kBf16>(operand.b[i / 2] >> (i % 2 * 16) & 0xffff);
+    for (unsigned word = 0; word < 2; ++word) {
+      b.one[t + word * 8][g] = value<kBf16>(operand.b[word] & 0xffff);
+      b.one[t + word * 8 + 1][g] = value<kBf16>(operand.b[word] >> 16);
     }
   }
-  for (unsigned lane = 0; lane < kWarpLanes; ++lane) {
-    float* d = static_cast<const MultiplyOperand*>(operands[lane])->d;
-    for (unsigned i = 0; i < 4; ++i) {
-      const float* row = a[lane / 4 + i / 2 * 8];
-      const float* column = b[lane % 4 * 2 + i % 2];
-      float sum = 0;
-      for (int k = 0; k < 16; ++k) sum += row[k] * column[k];
-      d[i] += sum;
+  for (unsigned row = 0; row < 16; ++row) {
+    Four sums[2] = {};
+    for (unsigned k = 0; k < 16; ++k) {
+      sums[0] += a[row][k] * b.four[k][0];
+      sums[1] += a[row][k] * b.four[k][1];
+    }
+    for (unsigned t = 0; t < 4; ++t) {
+      float* d = static_cast<const MultiplyOperand*>(operands[row % 8 * 4 + t])->d + row / 8 * 2;
+      d[0] += sums[t / 2][t % 2 * 2];
+      d[1] += sums[t / 2][t % 2 * 2 + 1];
     }
   }
 }

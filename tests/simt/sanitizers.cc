@@ -19,8 +19,8 @@ __attribute__((weak)) void AnnotateIgnoreWritesEnd(const char*, int);
 
 namespace headrace::simt::sanitizers {
 
-bool address() { return __asan_unpoison_memory_region != nullptr; }
-bool thread() { return __tsan_create_fiber != nullptr; }
+const bool kAddress = __asan_unpoison_memory_region != nullptr;
+const bool kThread = __tsan_create_fiber != nullptr;
 
 void before_jump(void** fake, const void* stack, size_t bytes) {
   if (address()) __sanitizer_start_switch_fiber(fake, stack, bytes);

@@ -6,8 +6,10 @@
 // where that sanitizer is not linked in, so one emulator serves every build.
 namespace headrace::simt::sanitizers {
 
-bool address();  // AddressSanitizer is here
-bool thread();   // ThreadSanitizer is here
+extern const bool kAddress;
+extern const bool kThread;
+inline bool address() { return kAddress; }  // AddressSanitizer is here
+inline bool thread() { return kThread; }    // ThreadSanitizer is here
 inline bool present() { return address() || thread(); }
 
 // AddressSanitizer: before and after a jump to another stack. `fake` keeps the jumper's own state

@@ -13,10 +13,6 @@ std::string to_string(Site site) {
   return std::string(slash ? slash + 1 : site.file) + ":" + std::to_string(site.line);
 }
 
-bool same_line(Site a, Site b) {
-  return a.line == b.line && (a.file == b.file || !std::strcmp(a.file, b.file));
-}
-
 FaultError fault(const Lane& lane, Site at, const std::string& what) {
   const dim3 grid = lane.block->grid().launch.grid;
   const unsigned block = lane.here.block;

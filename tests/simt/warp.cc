@@ -79,7 +79,7 @@ void Warp::arrive(Lane& lane, const Meeting& meeting) {
   for (size_t i = 0; i < open_.size(); ++i) {
     const Open& open = open_[i];
     if (!(open.meeting.mask & bit)) continue;
-    if (open.meeting.mask != meeting.mask || std::strcmp(open.meeting.name, meeting.name) != 0 ||
+    if (open.meeting.mask != meeting.mask || !same_text(open.meeting.name, meeting.name) ||
         !same_line(open.at, lane.at)) {
       throw fault(lane, lane.at,
                   "divergent " + text(meeting) + ": lanes " + hex(open.arrived) +
@@ -101,20 +101,19 @@ void Warp::arrive(Lane& lane, const Meeting& meeting) {
   open.operands[lane.index % kWarpLanes] = meeting.operand;
   lane.state = Lane::State::kWaiting;
   if (open.arrived != open.meeting.mask) return;
-  const Open met = open;
+  complete(*lane.block, lane, open);
   open_.erase(open_.begin() + static_cast<std::ptrdiff_t>(found));
-  complete(*lane.block, lane, met);
 }
 
 void Warp::complete(Block& block, const Lane& lane, const Open& open) {
   if (open.meeting.combine) open.meeting.combine(open.operands, open.meeting.mask);
-  std::vector<Lane*> lanes;
+  met_.clear();
   const unsigned first = lane.index / kWarpLanes * kWarpLanes;
   for (uint32_t left = open.meeting.mask; left; left &= left - 1) {
-    lanes.push_back(&block.lane(first + static_cast<unsigned>(std::countr_zero(left))));
+    met_.push_back(&block.lane(first + static_cast<unsigned>(std::countr_zero(left))));
   }
-  if (open.meeting.orders_memory) join(lanes, &words_[open.meeting.mask % kWords]);
-  block.wake(std::move(lanes));
+  if (open.meeting.orders_memory) join(met_, &words_[open.meeting.mask % kWords]);
+  block.wake(met_);
 }
 
 void Warp::end(const Lane& lane) {

@@ -36,6 +36,7 @@ class Warp {
 
   uint32_t alive_ = 0;
   std::vector<Open> open_;
+  std::vector<Lane*> met_;
   // Words for the sanitizer, by mask: groups of other masks are not ordered by a meeting.
   static constexpr unsigned kWords = 13;
   char words_[kWords] = {};
