@@ -103,6 +103,34 @@ TEST_CASE("rms norm: a row's bits are the same whatever rows stand beside it") {
   }
 }
 
+TEST_CASE("rms norm: x may come from the launch in front, y go to the one behind") {
+  each_configuration([] {
+    const std::vector<float> rows = random_floats(5 * 320, 9);
+    const std::vector<float> gain = random_floats(320, 10);
+    const DeviceBuffer<float> source(rows);
+    const DeviceBuffer<int32_t> index({4, 1, 2});
+    const DeviceBuffer<float> last(std::vector<float>(3 * 320, NAN));
+    const Run run({3, 320}, std::vector<float>(3 * 320, NAN), gain);
+    const TestStream stream;
+    const cuda::Context context{.stream = stream.get()};
+    const kernels::GatherRows before{source.get(), index.get(), 3, 320, run.x.get()};
+    const kernels::GatherRows behind{run.out.f32.get(), index.get() + 1, 2, 320, last.get()};
+    REQUIRE(cuda::enqueue(before, context) == cudaSuccess);
+    REQUIRE(cuda::enqueue(run.op, context) == cudaSuccess);
+    REQUIRE(cuda::enqueue(behind, context) == cudaSuccess);
+    stream.wait();
+    std::vector<float> x;
+    for (const size_t r : {4, 1, 2}) {
+      x.insert(x.end(), rows.begin() + static_cast<long>(r * 320),
+               rows.begin() + static_cast<long>((r + 1) * 320));
+    }
+    run.out.check_f32(expected_rows(run.op, x, gain), kTolerance);
+    const std::vector<float> y = run.out.f32.values();
+    const std::vector<float> copied = last.values();
+    CHECK(std::equal(y.begin() + 320, y.end(), copied.begin()));
+  });
+}
+
 TEST_CASE("rms norm: zeros stay zeros, a NaN stays in its row") {
   std::vector<float> x(3 * 64, 0.0f);
   x[64] = NAN;

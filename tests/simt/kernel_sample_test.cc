@@ -67,7 +67,7 @@ TEST_CASE("sample: as the reference, for vocabularies around a vector and a slic
 }
 
 TEST_CASE("sample: as the reference, for many seeds and several slices") {
-  for (uint64_t seed = 0; seed < 6; seed++) {
+  for (uint64_t seed = 0; seed < 5; seed++) {
     CAPTURE(seed);
     const std::vector<SampleRow> params = all_kinds(seed);
     const LogitsCase c(static_cast<int32_t>(params.size()), 9001, static_cast<uint32_t>(seed),
@@ -142,11 +142,11 @@ TEST_CASE("sample: a row's token is the same whatever rows stand beside it") {
   }
 }
 
-// Chi-square with 7 degrees of freedom: beyond 24.3 once in a thousand sets of seeds; this set is
+// Chi-square with 3 degrees of freedom: beyond 16.3 once in a thousand sets of seeds; this set is
 // fixed.
 TEST_CASE("sample: frequencies are the probabilities") {
-  constexpr int32_t kRows = 600;
-  constexpr int32_t kVocab = 8;
+  constexpr int32_t kRows = 240;
+  constexpr int32_t kVocab = 4;
   LogitsCase c(kRows, kVocab, 12);
   std::vector<SampleRow> params;
   double total = 0;
@@ -162,7 +162,7 @@ TEST_CASE("sample: frequencies are the probabilities") {
     const double mean = kRows * std::exp(i / 3.0) / total;
     chi_square += std::pow(counts[static_cast<size_t>(i)] - mean, 2) / mean;
   }
-  CHECK(chi_square < 24.3);
+  CHECK(chi_square < 16.3);
 }
 
 TEST_CASE("sample: what it does not do is refused, nothing is done at once") {
