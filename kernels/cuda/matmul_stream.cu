@@ -142,7 +142,7 @@ __device__ __forceinline__ void load_x(uint4 (&x)[kTiles], const Rows& rows, uns
 // Unit `unit`, in `slot`, with what is held of x, while the one that is next is asked for.
 template <WeightType kType, unsigned kTiles>
 __device__ __forceinline__ void multiply_unit(
-    float (&piece)[Plan<kType, kTiles>::kStrips][kTiles][4], const Product& p, unsigned strips,
+    const Product& p, float (&piece)[Plan<kType, kTiles>::kStrips][kTiles][4], unsigned strips,
     const unsigned char* slot, unsigned unit, const Rows& next, bool wanted, uint4 (&x)[2][kTiles],
     unsigned lane) {
   constexpr unsigned kStrips = Plan<kType, kTiles>::kStrips;
@@ -254,7 +254,7 @@ __global__ void __launch_bounds__(kPiecesMax* kWarp, Plan<kType, kTiles>::kBlock
       ask(free);
       const bool last = unit + 1 == count;
       rows.unit += last ? -static_cast<int64_t>(unit) * 64 : 64;
-      multiply_unit<kType, kTiles>(piece, p, there, ring + now, first + unit, rows,
+      multiply_unit<kType, kTiles>(p, piece, there, ring + now, first + unit, rows,
                                    !last || round + 1 < rounds, x, lane);
       free = now;
       now = now + Fit::kSlotBytes < Fit::kRingBytes ? now + Fit::kSlotBytes : 0;
