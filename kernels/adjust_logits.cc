@@ -5,7 +5,8 @@
 namespace headrace::kernels {
 
 Cost cost(const AdjustLogits& op) {
-  const auto edits = static_cast<uint64_t>(op.begins[op.rows] - op.begins[0]);
+  const int32_t* const begins = op.host_begins != nullptr ? op.host_begins : op.begins;
+  const auto edits = static_cast<uint64_t>(begins[op.rows] - begins[0]);
   Cost c;
   c.activation_bytes = edits * (sizeof(LogitEdit) + 2 * sizeof(float)) +
                        (static_cast<uint64_t>(op.rows) + 1) * sizeof(int32_t);

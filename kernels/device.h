@@ -45,6 +45,8 @@ class Device {
 
   // Memory of the device, zeroed, 256-byte aligned on a GPU. Throws std::bad_alloc.
   virtual Buffer allocate(size_t bytes) { return Buffer(bytes); }
+  // Bytes that may be had of it, with some left for the driver; none: it is the host's memory.
+  virtual std::optional<uint64_t> memory_free() const { return std::nullopt; }
   virtual Mirror mirror(size_t bytes) { return {Buffer(bytes), {}}; }
   // The first `bytes` of a mirror, between the operations before and behind the call. The host's
   // half may be written again, and has what was pulled, after finish().

@@ -65,11 +65,13 @@ void report_log_probs(const LogProbs& op, int64_t r, double largest, double sum)
 
 // Each logit is read once; an exponential counts as ten operations.
 Cost cost(const LogProbs& op) {
+  const int32_t* const counts = op.host_counts != nullptr ? op.host_counts : op.counts;
   Cost c;
   for (int32_t r = 0; r < op.rows; ++r) {
-    if (!wanted(op, r)) continue;
+    // Which rows have got no token is known on the device alone.
+    if (op.host_counts != nullptr ? op.host_counts[r] == 0 : !wanted(op, r)) continue;
     c.activation_bytes += static_cast<uint64_t>(op.vocab) * sizeof(float) + sizeof(float) +
-                          static_cast<uint64_t>(op.counts[r]) * (sizeof(int32_t) + sizeof(float));
+                          static_cast<uint64_t>(counts[r]) * (sizeof(int32_t) + sizeof(float));
     c.flops += static_cast<uint64_t>(op.vocab) * 12;
   }
   return c;

@@ -116,6 +116,7 @@ struct AdjustLogits {
   int32_t rows;
   int32_t vocab;
   int64_t stride;
+  const int32_t* host_begins = nullptr;  // as host_step of Attention, as all that are named so
 };
 
 // ln softmax(logits[r, :vocab]) of the chosen token and of the counts[r] most probable ones, at
@@ -133,6 +134,7 @@ struct LogProbs {
   float* chosen_logprob;  // [rows]
   int32_t* top_ids;       // [rows, top]
   float* top_logprobs;    // [rows, top]
+  const int32_t* host_counts = nullptr;
 };
 
 // How one row is sampled; see protocol/generation.h for the meaning.
@@ -153,6 +155,7 @@ struct Sample {
   int32_t vocab;   // tokens that may be chosen: the tokenizer's, <= stride
   int64_t stride;  // floats from row to row
   int32_t* ids;    // [rows]
+  const SampleRow* host_params = nullptr;
 };
 
 Cost cost(const Embed& op);

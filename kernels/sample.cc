@@ -66,8 +66,9 @@ Cost cost(const Sample& op) {
   c.activation_bytes =
       static_cast<uint64_t>(op.rows) *
       (static_cast<uint64_t>(op.vocab) * sizeof(float) + sizeof(int32_t) + sizeof(SampleRow));
+  const SampleRow* const params = op.host_params != nullptr ? op.host_params : op.params;
   for (int32_t r = 0; r < op.rows; ++r) {
-    c.flops += static_cast<uint64_t>(op.vocab) * (greedy(op.params[r]) ? 1 : 12);
+    c.flops += static_cast<uint64_t>(op.vocab) * (greedy(params[r]) ? 1 : 12);
   }
   return c;
 }

@@ -36,9 +36,10 @@ Model::Model(std::shared_ptr<const ModelFile> file, Weights weights, kernels::De
   hidden_ = device_.allocate(rows * c.dim * kFloat);
   qkv_ = device_.allocate(rows * c.qkv_rows() * kFloat);
   gate_up_ = device_.allocate(rows * 2 * c.ffn * kFloat);
-  make_inputs(rows, std::max({c.dim, c.q_rows(), c.ffn}));
+  make_input(input_, rows, std::max({c.dim, c.q_rows(), c.ffn}));
+  if (device_.pairs()) make_input(gated_, rows, c.ffn);
   last_ = device_.allocate(logit_rows * c.dim * kFloat);
-  logits_ = device_.allocate(logit_rows * c.vocab * kFloat);
+  logits_ = device_.allocate(logit_rows * static_cast<uint64_t>(logit_stride()) * kFloat);
   ids_ = device_.mirror(rows * sizeof(int32_t));
   step_rows_ = device_.mirror(rows * sizeof(kernels::StepRow));
   last_rows_ = device_.mirror(logit_rows * sizeof(int32_t));
@@ -51,6 +52,9 @@ Model::Model(std::shared_ptr<const ModelFile> file, Weights weights, kernels::De
   top_logprobs_ = device_.mirror(logit_rows * limits::kLogprobs * kFloat);
 }
 
+// Floats from one row of logits to the next: whole lines of 64 bytes.
+int64_t Model::logit_stride() const { return (int64_t{config_.vocab} + 15) / 16 * 16; }
+
 void Model::make_rope() {
   const LlamaConfig& c = config_;
   std::vector<float> table(uint64_t{c.context} * c.rotated);
@@ -61,20 +65,19 @@ void Model::make_rope() {
   device_.write(rope_.data(), std::as_bytes(std::span(table)));
 }
 
-// Inputs of products, in the forms that the device's products take.
-void Model::make_inputs(uint64_t rows, uint64_t widest) {
+void Model::make_input(Input& input, uint64_t rows, uint64_t width) {
   const auto some = [&](kernels::Activation form) {
     return device_.activation(kernels::WeightType::kW4) == form ||
            device_.activation(kernels::WeightType::kF32) == form;
   };
-  const uint64_t groups = (widest + kernels::kGroup - 1) / kernels::kGroup;
-  const auto pitch = static_cast<uint64_t>(kernels::bf16_pitch(static_cast<int64_t>(widest)));
-  if (some(kernels::Activation::kF32)) input_f32_ = device_.allocate(rows * widest * kFloat);
+  const uint64_t groups = (width + kernels::kGroup - 1) / kernels::kGroup;
+  const auto pitch = static_cast<uint64_t>(kernels::bf16_pitch(static_cast<int64_t>(width)));
+  if (some(kernels::Activation::kF32)) input.f32 = device_.allocate(rows * width * kFloat);
   if (some(kernels::Activation::kBlocks))
-    input_q_ = device_.allocate(rows * groups * sizeof(kernels::QuantBlock));
+    input.q = device_.allocate(rows * groups * sizeof(kernels::QuantBlock));
   if (some(kernels::Activation::kBf16)) {
-    input_bf16_ = device_.allocate(rows * pitch * sizeof(uint16_t));
-    input_sums_ = device_.allocate(rows * pitch / kernels::kGroup * kFloat);
+    input.bf16 = device_.allocate(rows * pitch * sizeof(uint16_t));
+    input.sums = device_.allocate(rows * pitch / kernels::kGroup * kFloat);
   }
 }
 
@@ -156,7 +159,7 @@ void Model::layer(int32_t index, int32_t rows) {
 void Model::attend(int32_t index, int32_t rows) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(index)];
   normalize(hidden_.as<float>(), w.attention_norm, rows, w.qkv);
-  multiply(w.qkv, rows, qkv_.as<float>(), false);
+  multiply(w.qkv, input_, rows, qkv_.as<float>(), w.qkv.rows, false);
   device_.run(kernels::RopeAppendKv{.qkv = qkv_.as<float>(),
                                     .step = step_rows_.device<kernels::StepRow>(),
                                     .rope = rope_.as<float>(),
@@ -171,9 +174,9 @@ void Model::attend(int32_t index, int32_t rows) {
                                  .heads = static_cast<int32_t>(config_.heads),
                                  .layer = index,
                                  .kv = pool_,
-                                 .y = output_for(w.out),
+                                 .y = output_for(w.out, input_),
                                  .host_step = step_rows_.as<kernels::StepRow>()});
-  multiply(w.out, rows, hidden_.as<float>(), true);
+  multiply(w.out, input_, rows, hidden_.as<float>(), w.out.rows, true);
 }
 
 // hidden += down(swiglu(gate_up(norm(hidden))))
@@ -181,17 +184,20 @@ void Model::feed_forward(int32_t index, int32_t rows) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(index)];
   normalize(hidden_.as<float>(), w.ffn_norm, rows, w.gate_up);
   const kernels::Matrix& first = w.gate_up.parts[0].matrix;
+  const Input& gated = first.paired ? gated_ : input_;  // a paired product may not write its input
   if (first.paired) {
-    device_.run(kernels::MatMulSwiGlu{
-        .w = first, .x = input_for(first.type), .rows = rows, .y = output_for(w.down)});
+    device_.run(kernels::MatMulSwiGlu{.w = first,
+                                      .x = input_for(first.type, input_),
+                                      .rows = rows,
+                                      .y = output_for(w.down, gated)});
   } else {
-    multiply(w.gate_up, rows, gate_up_.as<float>(), false);
+    multiply(w.gate_up, input_, rows, gate_up_.as<float>(), w.gate_up.rows, false);
     device_.run(kernels::SwiGlu{.x = gate_up_.as<float>(),
                                 .rows = rows,
                                 .ffn = static_cast<int32_t>(config_.ffn),
-                                .y = output_for(w.down)});
+                                .y = output_for(w.down, gated)});
   }
-  multiply(w.down, rows, hidden_.as<float>(), true);
+  multiply(w.down, gated, rows, hidden_.as<float>(), w.down.rows, true);
 }
 
 // Final norm and logits of the rows that gather_last named.
@@ -202,7 +208,7 @@ void Model::head(int32_t rows) {
                                   .dim = static_cast<int32_t>(config_.dim),
                                   .y = last_.as<float>()});
   normalize(last_.as<float>(), weights_.output_norm, rows, weights_.output);
-  multiply(weights_.output, rows, logits_.as<float>(), false);
+  multiply(weights_.output, input_, rows, logits_.as<float>(), logit_stride(), false);
 }
 
 // Chooses for the sequences whose logits are there.
@@ -215,8 +221,9 @@ void Model::sample(const Step& step, std::span<const uint32_t> sequences, const 
                               .params = parameters_.device<kernels::SampleRow>(),
                               .rows = rows,
                               .vocab = static_cast<int32_t>(known),
-                              .stride = int64_t{config_.vocab},
-                              .ids = chosen_.device<int32_t>()});
+                              .stride = logit_stride(),
+                              .ids = chosen_.device<int32_t>(),
+                              .host_params = parameters_.as<kernels::SampleRow>()});
   const bool explained = ask_logprobs(step, sequences);
   device_.pull(chosen_, sequences.size() * sizeof(int32_t));
   device_.finish();
@@ -231,7 +238,7 @@ void Model::sample(const Step& step, std::span<const uint32_t> sequences, const 
 void Model::show_logits(std::span<const uint32_t> sequences, const LogitsSink& sink) {
   std::vector<float> copy(file_->known_tokens());
   for (size_t i = 0; i < sequences.size(); i++) {
-    const float* const from = logits_.as<float>() + i * config_.vocab;
+    const float* const from = logits_.as<float>() + i * static_cast<size_t>(logit_stride());
     device_.read(std::as_writable_bytes(std::span(copy)), reinterpret_cast<const std::byte*>(from));
     sink(sequences[i], copy);
   }
@@ -280,7 +287,8 @@ void Model::adjust(const Step& step, std::span<const uint32_t> sequences) {
                                     .begins = begins_.device<int32_t>(),
                                     .rows = static_cast<int32_t>(sequences.size()),
                                     .vocab = static_cast<int32_t>(config_.vocab),
-                                    .stride = int64_t{config_.vocab}});
+                                    .stride = logit_stride(),
+                                    .host_begins = begins_.as<int32_t>()});
 }
 
 // Log-probabilities for those that ask; false if nobody does.
@@ -298,11 +306,12 @@ bool Model::ask_logprobs(const Step& step, std::span<const uint32_t> sequences) 
                                 .counts = counts_.device<int32_t>(),
                                 .rows = static_cast<int32_t>(sequences.size()),
                                 .vocab = static_cast<int32_t>(file_->known_tokens()),
-                                .stride = int64_t{config_.vocab},
+                                .stride = logit_stride(),
                                 .top = kTop,
                                 .chosen_logprob = chosen_logprobs_.device<float>(),
                                 .top_ids = top_ids_.device<int32_t>(),
-                                .top_logprobs = top_logprobs_.device<float>()});
+                                .top_logprobs = top_logprobs_.device<float>(),
+                                .host_counts = counts});
   const size_t tops = sequences.size() * static_cast<size_t>(kTop);
   device_.pull(chosen_logprobs_, sequences.size() * kFloat);
   device_.pull(top_ids_, tops * sizeof(int32_t));
@@ -325,35 +334,35 @@ void Model::take_logprobs(std::span<const uint32_t> sequences, StepDone& done) {
 }
 
 // Where an operation leaves the input of `next`, in the forms that `next` takes.
-kernels::RowsOut Model::output_for(const Projection& next) const {
+kernels::RowsOut Model::output_for(const Projection& next, const Input& input) const {
   kernels::RowsOut to;
   for (const Projection::Part& part : next.parts) {
     switch (device_.activation(part.matrix.type)) {
       case kernels::Activation::kF32:
-        to.f32 = input_f32_.as<float>();
+        to.f32 = input.f32.as<float>();
         break;
       case kernels::Activation::kBlocks:
-        to.q = input_q_.as<kernels::QuantBlock>();
+        to.q = input.q.as<kernels::QuantBlock>();
         break;
       case kernels::Activation::kBf16:
-        to.bf16 = input_bf16_.as<uint16_t>();
-        to.sums = input_sums_.as<float>();
+        to.bf16 = input.bf16.as<uint16_t>();
+        to.sums = input.sums.as<float>();
         break;
     }
   }
   return to;
 }
 
-kernels::Rows Model::input_for(kernels::WeightType type) const {
+kernels::Rows Model::input_for(kernels::WeightType type, const Input& input) const {
   switch (device_.activation(type)) {
     case kernels::Activation::kBlocks:
-      return {.q = input_q_.as<kernels::QuantBlock>()};
+      return {.q = input.q.as<kernels::QuantBlock>()};
     case kernels::Activation::kBf16:
-      return {.bf16 = input_bf16_.as<uint16_t>(), .sums = input_sums_.as<float>()};
+      return {.bf16 = input.bf16.as<uint16_t>(), .sums = input.sums.as<float>()};
     case kernels::Activation::kF32:
       break;
   }
-  return {.f32 = input_f32_.as<float>()};
+  return {.f32 = input.f32.as<float>()};
 }
 
 void Model::normalize(const float* x, const float* gain, int32_t rows, const Projection& next) {
@@ -362,16 +371,17 @@ void Model::normalize(const float* x, const float* gain, int32_t rows, const Pro
                                .rows = rows,
                                .dim = static_cast<int32_t>(config_.dim),
                                .eps = config_.eps,
-                               .y = output_for(next)});
+                               .y = output_for(next, input_)});
 }
 
-void Model::multiply(const Projection& w, int32_t rows, float* y, bool add) {
+void Model::multiply(const Projection& w, const Input& input, int32_t rows, float* y,
+                     int64_t stride, bool add) {
   for (const Projection::Part& part : w.parts) {
     device_.run(kernels::MatMul{.w = part.matrix,
-                                .x = input_for(part.matrix.type),
+                                .x = input_for(part.matrix.type, input),
                                 .rows = rows,
                                 .y = y + part.at,
-                                .stride = int64_t{w.rows},
+                                .stride = stride,
                                 .add = add});
   }
 }

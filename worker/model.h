@@ -31,7 +31,11 @@ class Model {
 
  private:
   void make_rope();
-  void make_inputs(uint64_t rows, uint64_t widest);
+  // An input of products, in the forms that the device's products take.
+  struct Input {
+    kernels::Buffer f32, q, bf16, sums;
+  };
+  void make_input(Input& input, uint64_t rows, uint64_t width);
   int32_t gather(const Step& step, bool decode);
   void grow(kernels::Mirror& mirror, size_t bytes);
   void layer(int32_t index, int32_t rows);
@@ -45,10 +49,12 @@ class Model {
   bool ask_logprobs(const Step& step, std::span<const uint32_t> sequences);
   void take_logprobs(std::span<const uint32_t> sequences, StepDone& done);
   void show_logits(std::span<const uint32_t> sequences, const LogitsSink& sink);
-  kernels::RowsOut output_for(const Projection& next) const;
-  kernels::Rows input_for(kernels::WeightType type) const;
+  kernels::RowsOut output_for(const Projection& next, const Input& input) const;
+  kernels::Rows input_for(kernels::WeightType type, const Input& input) const;
   void normalize(const float* x, const float* gain, int32_t rows, const Projection& next);
-  void multiply(const Projection& w, int32_t rows, float* y, bool add);
+  void multiply(const Projection& w, const Input& input, int32_t rows, float* y, int64_t stride,
+                bool add);
+  int64_t logit_stride() const;
 
   std::shared_ptr<const ModelFile> file_;
   const LlamaConfig& config_;
@@ -57,16 +63,14 @@ class Model {
   kernels::KvPool pool_;
 
   // The device's own.
-  kernels::Buffer rope_;        // [context, rotated/2, 2]
-  kernels::Buffer hidden_;      // [rows, dim]: the residual stream
-  kernels::Buffer qkv_;         // [rows, qkv]
-  kernels::Buffer gate_up_;     // [rows, 2*ffn]
-  kernels::Buffer input_f32_;   // [rows, widest input]: x of the next product
-  kernels::Buffer input_q_;     // the same as blocks
-  kernels::Buffer input_bf16_;  // the same as bf16
-  kernels::Buffer input_sums_;  // and its sums
-  kernels::Buffer last_;        // [logit rows, dim]: hidden rows that sample
-  kernels::Buffer logits_;      // [logit rows, vocab]
+  kernels::Buffer rope_;     // [context, rotated/2, 2]
+  kernels::Buffer hidden_;   // [rows, dim]: the residual stream
+  kernels::Buffer qkv_;      // [rows, qkv]
+  kernels::Buffer gate_up_;  // [rows, 2*ffn]
+  Input input_;              // [rows, widest input]: x of the next product
+  Input gated_;              // [rows, ffn]: of the product behind a paired one
+  kernels::Buffer last_;     // [logit rows, dim]: hidden rows that sample
+  kernels::Buffer logits_;   // [logit rows, logit stride]
   // What goes in and out.
   kernels::Mirror ids_;              // [rows] tokens in
   kernels::Mirror step_rows_;        // [rows] StepRow

@@ -1,7 +1,8 @@
 #include "worker/model_engine.h"
 
 #include <chrono>
-#include <cstring>
+#include <cstdio>
+#include <cstdlib>
 #include <new>
 #include <string>
 
@@ -26,6 +27,17 @@ Result<std::unique_ptr<ModelEngine>> ModelEngine::create(
     return error(Errc::kInvalid, "KV blocks hold 16, 32 or 64 tokens, not " + std::to_string(t));
   if (options.blocks == 0 || options.rows_max == 0)
     return error(Errc::kInvalid, "an engine needs at least one KV block and one row");
+  try {
+    return create_on_device(std::move(file), std::move(device), options, progress);
+  } catch (const kernels::DeviceError& why) {
+    return error(Errc::kInternal, why.what());
+  }
+}
+
+Result<std::unique_ptr<ModelEngine>> ModelEngine::create_on_device(
+    std::shared_ptr<const ModelFile> file, std::unique_ptr<kernels::Device> device,
+    const EngineOptions& options, const std::function<void(double)>& progress) {
+  const uint32_t t = options.block_tokens;
   Result<Weights> weights = load_weights(*file, options.load_threads, progress, device.get());
   if (!weights) return std::move(weights).error();
   const uint64_t kv =
@@ -70,13 +82,21 @@ std::span<const std::byte> ModelEngine::read_block(BlockId id, size_t offset, si
   const std::byte* const from = memory_of(id) + offset;
   if (device_->host_visible()) return {from, bytes};
   copy_.resize(bytes);
-  device_->read(copy_, from);
+  try {
+    device_->read(copy_, from);
+  } catch (const kernels::DeviceError& why) {
+    lost(why);
+  }
   return copy_;
 }
 
 void ModelEngine::write_block(BlockId id, size_t offset, std::span<const std::byte> bytes) {
   CHECK(offset <= card_.block_bytes && bytes.size() <= card_.block_bytes - offset);
-  device_->write(memory_of(id) + offset, bytes);
+  try {
+    device_->write(memory_of(id) + offset, bytes);
+  } catch (const kernels::DeviceError& why) {
+    lost(why);
+  }
 }
 
 void ModelEngine::run(Step step, std::function<void(StepDone)> done) {
@@ -127,7 +147,28 @@ void ModelEngine::loop() {
   }
 }
 
+void ModelEngine::lost(const kernels::DeviceError& why) const {
+  if (options_.device_lost) return options_.device_lost(why.what());
+  std::fprintf(stderr, "headrace: %s; this worker ends\n", why.what());
+  std::_Exit(kDeviceLostExit);
+}
+
 StepDone ModelEngine::execute(const Step& step) {
+  try {
+    return execute_on_device(step);
+  } catch (const kernels::DeviceError& why) {
+    lost(why);
+  } catch (const std::bad_alloc&) {
+    lost(kernels::DeviceError(device_->name() + ": no memory left for a step"));
+  }
+  StepDone done;
+  done.sampled.assign(step.sequences.size(), -1);
+  for (size_t i = 0; i < step.sequences.size(); i++)
+    if (step.sequences[i].sample) done.sampled[i] = StepDone::kNumeric;
+  return done;
+}
+
+StepDone ModelEngine::execute_on_device(const Step& step) {
   const auto begin = std::chrono::steady_clock::now();
   zero_new_blocks(step);
   LogitsSink sink;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <mutex>
 #include <span>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -17,12 +18,17 @@
 
 namespace headrace::worker {
 
+constexpr int kDeviceLostExit = 70;  // EX_SOFTWARE of sysexits.h
+
 struct EngineOptions {
   uint32_t block_tokens = 32;  // 16, 32 or 64
   uint32_t blocks = 0;         // KV blocks; at least one
   uint32_t rows_max = 512;     // of a step
   int load_threads = 0;        // <= 0: all that the process may use
   bool keep_logits = false;    // for last_logits()
+  // What becomes of the process when the device fails for good; told why. Null: one line on
+  // stderr, then the end, kDeviceLostExit. If it returns, steps sample nothing but kNumeric.
+  std::function<void(const std::string& why)> device_lost{};
 };
 
 // The Engine of a real model: one thread of its own executes steps on the device, whose own threads
@@ -51,12 +57,17 @@ class ModelEngine final : public Engine {
   const std::vector<std::vector<float>>& last_logits() const { return logits_; }
 
  private:
+  static Result<std::unique_ptr<ModelEngine>> create_on_device(
+      std::shared_ptr<const ModelFile> file, std::unique_ptr<kernels::Device> device,
+      const EngineOptions& options, const std::function<void(double)>& progress);
   ModelEngine(std::shared_ptr<const ModelFile> file, std::unique_ptr<kernels::Device> device,
               const EngineOptions& options, Weights weights);
   void check(const Step& step) const;
   void loop();
   StepDone execute(const Step& step);
+  StepDone execute_on_device(const Step& step);
   void zero_new_blocks(const Step& step);
+  void lost(const kernels::DeviceError& why) const;
   std::byte* memory_of(BlockId id) const;
 
   std::shared_ptr<const ModelFile> file_;

@@ -242,8 +242,10 @@ class Loader {
     if (!in_place()) scratch.packed.resize(tile_bytes * static_cast<size_t>(count));
     std::byte* const packed = in_place() ? to : scratch.packed.data();
     for (int32_t i = 0; i < count; i++) {
-      CHECK(m.tiling == kernels::Tiling::kLanes);
-      kernels::pack_tile(type, scratch.rows.data(), rows, m.cols, i, packed);
+      if (m.tiling == kernels::Tiling::kFragments)
+        kernels::pack_strip(type, scratch.rows.data(), rows, m.cols, m.paired, i, packed);
+      else
+        kernels::pack_tile(type, scratch.rows.data(), rows, m.cols, i, packed);
     }
     if (!in_place()) device_->write(to, scratch.packed);
     return {};

@@ -3,9 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 
 #include "deploy/cli/machine.h"
 #include "deploy/cli/output.h"
+#include "kernels/cuda_device.h"
 #include "protocol/codec.h"
 #include "protocol/slowdown.h"
 #include "worker/correction.h"
@@ -17,6 +19,8 @@ namespace {
 
 constexpr uint64_t kBlockBytesMin = uint64_t{64} << 20;  // small contexts get at least that much
 constexpr uint64_t kBlocksMax = 65'536;
+constexpr uint64_t kLogitRows = 64;                    // as many have logits at once
+constexpr uint64_t kGpuScratch = uint64_t{256} << 20;  // attention's, sampling's, pinned copies
 // Shares of the bar: hashing the file, measuring the machine, packing the weights.
 constexpr double kHashed = 0.1;
 constexpr double kMeasured = 0.4;
@@ -30,6 +34,18 @@ uint32_t choose_blocks(const ModelCard& card, int contexts, uint64_t memory) {
   const uint64_t affordable = memory / 4 / std::max<uint64_t>(1, card.block_bytes);
   const uint64_t blocks = std::max(one, std::min(wanted, affordable));
   return static_cast<uint32_t>(std::min(blocks, std::max(one, kBlocksMax)));
+}
+
+uint32_t choose_gpu_blocks(const ModelCard& card, uint32_t rows, uint64_t free) {
+  constexpr uint64_t kFloat = 4;
+  const uint64_t wide = uint64_t{card.dim} * 3 + uint64_t{card.ffn} * 3 +
+                        uint64_t{card.head_dim} * (2 * card.heads + 2 * card.kv_heads);
+  const uint64_t taken = card.cost.weight_bytes + rows * wide * kFloat +
+                         kLogitRows * card.vocab * kFloat +
+                         uint64_t{card.context} * card.head_dim * kFloat + kGpuScratch;
+  const uint64_t left = free > taken ? free - taken : 0;
+  const uint64_t blocks = left / std::max<uint64_t>(1, card.block_bytes);
+  return static_cast<uint32_t>(std::clamp<uint64_t>(blocks, 1, kBlocksMax));
 }
 
 Status check_blocks(const ModelCard& card, uint32_t blocks, uint64_t memory) {
@@ -73,6 +89,9 @@ Result<LoadedModel> load_model(const std::string& path, const EngineOptions& opt
   auto device = make_device(options.device, options.threads);
   if (!device) return device.error();
   loaded.device = (*device)->name();
+  if (std::string why;
+      options.device == "auto" && kernels::cuda_is_built() && kernels::cuda_devices(&why) == 0)
+    std::fprintf(stderr, "headrace: no GPU is used: %s\n", why.c_str());
   double begun = kHashed;
   if (const auto cpu = cpu_path_of(options.device)) {
     loaded.limits = machine_limits(state_folder(options.state_dir), *cpu, options.threads,
@@ -80,14 +99,15 @@ Result<LoadedModel> load_model(const std::string& path, const EngineOptions& opt
     begun = kMeasured;
   }
 
-  const ModelCard card =
-      loaded.file->card(worker::CardOptions::of(**device, options.block_tokens));
+  const ModelCard card = loaded.file->card(worker::CardOptions::of(**device, options.block_tokens));
   worker::EngineOptions engine;
   engine.block_tokens = options.block_tokens;
-  if (Status room = check_blocks(card, options.kv_blocks, memory_available()); !room.ok())
-    return room;
-  engine.blocks = options.kv_blocks != 0 ? options.kv_blocks
-                                         : choose_blocks(card, contexts, memory_available());
+  // Weights have the same size on every device; a GPU's memory is theirs and the KV's.
+  const uint64_t memory = (*device)->memory_free().value_or(memory_available());
+  if (Status room = check_blocks(card, options.kv_blocks, memory); !room.ok()) return room;
+  engine.blocks = options.kv_blocks != 0     ? options.kv_blocks
+                  : (*device)->memory_free() ? choose_gpu_blocks(card, engine.rows_max, memory)
+                                             : choose_blocks(card, contexts, memory);
   engine.load_threads = options.threads;
   auto made = worker::ModelEngine::create(loaded.file, std::move(*device), engine, part(begun, 1));
   if (!made) return made.error();

@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <charconv>
 #include <cstdlib>
 #include <set>
 #include <string_view>
@@ -10,6 +11,7 @@
 #include "coordinator/limits.h"
 #include "deploy/cli/numbers.h"
 #include "deploy/cli/output.h"
+#include "kernels/cuda_device.h"
 #include "protocol/limits.h"
 
 namespace headrace::cli {
@@ -26,19 +28,38 @@ constexpr double kRepetitionMax = 10;
 }  // namespace
 
 std::optional<kernels::CpuPath> cpu_path_of(const std::string& name) {
+  if (name == "auto" && gpu_of(name)) return std::nullopt;
   if (name == "auto" || name == "cpu") return kernels::best_cpu_path();
   if (name.rfind("cpu:", 0) != 0) return std::nullopt;
   return kernels::parse_cpu_path(name.substr(4));
 }
 
+std::optional<int> gpu_of(const std::string& name) {
+  if (name == "auto") return kernels::cuda_devices(nullptr) > 0 ? std::optional(0) : std::nullopt;
+  if (name == "cuda") return 0;
+  if (name.rfind("cuda:", 0) != 0) return std::nullopt;
+  int ordinal = 0;
+  const char* const end = name.data() + name.size();
+  const auto [at, error] = std::from_chars(name.data() + 5, end, ordinal);
+  if (error != std::errc() || at != end || ordinal < 0) return std::nullopt;
+  return ordinal;
+}
+
 std::string check_device_name(const std::string& name) {
-  if (name == "reference" || cpu_path_of(name)) return {};
+  if (name == "reference" || cpu_path_of(name) || gpu_of(name)) return {};
   return "no device '" + name +
-         "': there are auto, cpu, cpu:portable, cpu:avx2, cpu:avx512vnni, reference";
+         "': there are auto, cpu, cpu:portable, cpu:avx2, cpu:avx512vnni, cuda:N, reference";
 }
 
 Result<std::unique_ptr<kernels::Device>> make_device(const std::string& name, int threads) {
   if (name == "reference") return kernels::make_reference_device(threads);
+  if (const auto gpu = gpu_of(name)) {
+    try {
+      return kernels::make_cuda_device({.ordinal = *gpu});
+    } catch (const kernels::DeviceError& why) {
+      return error(Errc::kInvalid, why.what());
+    }
+  }
   const auto path = cpu_path_of(name);
   if (!path) return error(Errc::kInvalid, check_device_name(name));
   if (!kernels::supported(*path)) {
@@ -53,7 +74,7 @@ void EngineOptions::add_to(CLI::App& command) {
       CLI::Validator([](std::string& text) { return check_device_name(text); }, "", "device");
   command
       .add_option("--device", device,
-                  "auto, cpu, cpu:portable, cpu:avx2, cpu:avx512vnni or reference")
+                  "auto, cpu, cpu:portable, cpu:avx2, cpu:avx512vnni, cuda:N or reference")
       ->check(known)
       ->capture_default_str()
       ->group("Engine");

@@ -29,11 +29,13 @@ struct EngineOptions {
   std::vector<std::string> arguments() const;
 };
 
-// "auto", "cpu" and "cpu:best" are the fastest CPU path; "cpu:portable", "cpu:avx2",
+// "auto" is the first GPU, or else the fastest CPU path, as "cpu" is; "cpu:portable", "cpu:avx2",
 // "cpu:avx512vnni" name one; "reference" is the slow, plain one. An error lists what there is, or
 // says that this processor lacks it.
 Result<std::unique_ptr<kernels::Device>> make_device(const std::string& name, int threads);
-// The CPU path that a device name stands for; none for "reference" or a wrong name.
+// "cuda:N" is a GPU, "cuda" the first one; "auto" is that, too, where there is one.
+std::optional<int> gpu_of(const std::string& name);
+// The CPU path that a device name stands for; none for others, "reference" or a wrong name.
 std::optional<kernels::CpuPath> cpu_path_of(const std::string& name);
 // The spelling alone; empty if right, else one line.
 std::string check_device_name(const std::string& name);

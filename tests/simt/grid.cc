@@ -1,4 +1,7 @@
 #include <algorithm>
+#include <bit>
+#include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <numeric>
@@ -24,30 +27,34 @@ constexpr unsigned kResidentThreads = 2048;
 constexpr unsigned kTurnThreads = 1024;
 constexpr unsigned kTurnBlocksMax = 8;
 
-// Blocks between uses; the one used longest ago first.
+// Blocks between uses, by size, since each keeps as many stacks as it ever had threads; the one
+// used longest ago first.
 class BlockPool {
  public:
   std::unique_ptr<Block> take(unsigned threads) {
     const size_t turns =
         sanitizers::thread() ? std::clamp(kTurnThreads / threads, 2u, kTurnBlocksMax) : 1;
-    if (made_ < turns || free_.empty()) {
-      ++made_;
+    Shelf& shelf = shelves_[std::bit_width(threads)];
+    if (shelf.made < turns || shelf.free.empty()) {
+      ++shelf.made;
       return std::make_unique<Block>();
     }
-    std::unique_ptr<Block> block = std::move(free_.front());
-    free_.pop_front();
+    std::unique_ptr<Block> block = std::move(shelf.free.front());
+    shelf.free.pop_front();
     return block;
   }
-  void give(std::unique_ptr<Block> block) { free_.push_back(std::move(block)); }
-  // Blocks that a fault stopped are gone with their paused fibers.
-  void forget() {
-    free_.clear();
-    made_ = 0;
+  void give(std::unique_ptr<Block> block) {
+    shelves_[std::bit_width(block->size())].free.push_back(std::move(block));
   }
+  // Blocks that a fault stopped are gone with their paused fibers.
+  void forget() { shelves_.clear(); }
 
  private:
-  std::deque<std::unique_ptr<Block>> free_;
-  size_t made_ = 0;
+  struct Shelf {
+    std::deque<std::unique_ptr<Block>> free;
+    size_t made = 0;
+  };
+  std::map<int, Shelf> shelves_;  // by the bits of the number of threads
 };
 
 BlockPool& pool() {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -122,6 +123,7 @@ struct RealOptions {
   size_t kill_after = 0;  // tokens of the first request of a batch, then worker `victim` dies
   size_t victim = 0;
   kernels::CpuPath path = kernels::best_cpu_path();
+  std::function<std::unique_ptr<kernels::Device>()> device{};  // another than a CPU of that path
 };
 
 struct RealRequest {
@@ -206,7 +208,9 @@ class RealCluster {
       e.block_tokens = 16;
       e.blocks = options_.blocks;
       e.keep_logits = true;
-      auto engine = ModelEngine::create(file_, kernels::make_cpu_device(options_.path, 1), e);
+      auto engine = ModelEngine::create(
+          file_, options_.device ? options_.device() : kernels::make_cpu_device(options_.path, 1),
+          e);
       engines_.push_back(std::make_unique<RecordingEngine>(std::move(engine).value()));
       WorkerOptions o;
       o.name = std::string(name(role)) + "-" + std::to_string(i);

@@ -1,0 +1,19 @@
+#include "kernels/cuda_device.h"
+
+namespace headrace::kernels {
+namespace {
+
+constexpr const char* kAbsent = "this build is without CUDA (preset cuda has it)";
+
+}  // namespace
+
+bool cuda_is_built() { return false; }
+
+int cuda_devices(std::string* why) {
+  if (why) *why = kAbsent;
+  return 0;
+}
+
+std::unique_ptr<Device> make_cuda_device(const CudaOptions&) { throw DeviceError(kAbsent); }
+
+}  // namespace headrace::kernels
