@@ -36,23 +36,18 @@ bool intact(const char* guard) {
   return std::all_of(guard, guard + kGuardBytes, [](char byte) { return byte == kGuardByte; });
 }
 
+void act_as(const Lane& lane, void (*act)(void*), void* word) {
+  if (!sanitizers::thread()) return;
+  void* self = sanitizers::current_fiber();
+  sanitizers::become(lane.fiber.sanitizer_fiber());
+  act(word);
+  sanitizers::become(self);
+}
+
 }  // namespace
 
-void release_as(const Lane& lane, void* word) {
-  if (!sanitizers::thread()) return;
-  void* self = sanitizers::current_fiber();
-  sanitizers::become(lane.fiber.sanitizer_fiber());
-  sanitizers::release(word);
-  sanitizers::become(self);
-}
-
-void acquire_as(const Lane& lane, void* word) {
-  if (!sanitizers::thread()) return;
-  void* self = sanitizers::current_fiber();
-  sanitizers::become(lane.fiber.sanitizer_fiber());
-  sanitizers::acquire(word);
-  sanitizers::become(self);
-}
+void release_as(const Lane& lane, void* word) { act_as(lane, &sanitizers::release, word); }
+void acquire_as(const Lane& lane, void* word) { act_as(lane, &sanitizers::acquire, word); }
 
 void join(const std::vector<Lane*>& lanes, void* word) {
   for (const Lane* lane : lanes) release_as(*lane, word);

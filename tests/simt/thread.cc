@@ -26,6 +26,13 @@ FaultError fault(const Lane& lane, Site at, const std::string& what) {
   return {text + ": " + what};
 }
 
+// Of the lane that runs.
+template <class What>
+static void ask(const char* call, Site at, const What& what) {
+  Lane& lane = *running;
+  lane.ask(call, at, [&] { what(lane); });
+}
+
 void misuse(const char* what, Site at) {
   Lane& lane = *running;
   lane.ask("", at, [&] { throw fault(lane, at, what); });
@@ -45,8 +52,7 @@ void* shared_memory(size_t bytes, Site at) {
 }
 
 void block_barrier(Site at) {
-  Lane& lane = *running;
-  lane.ask("syncthreads", at, [&] { lane.block->wait_at_barrier(lane); });
+  ask("syncthreads", at, [&](Lane& lane) { lane.block->wait_at_barrier(lane); });
 }
 
 bool copies_are_late() { return current_order().late_copies; }
@@ -82,18 +88,15 @@ bool take_copy(int pending, HeldCopy* copy) {
 }
 
 void barrier_init(uint64_t* bar, uint32_t arrivals, Site at) {
-  Lane& lane = *running;
-  lane.ask("mbar_init", at, [&] { lane.block->bulk().init(lane, bar, arrivals); });
+  ask("mbar_init", at, [&](Lane& lane) { lane.block->bulk().init(lane, bar, arrivals); });
 }
 
 void barrier_fence(Site at) {
-  Lane& lane = *running;
-  lane.ask("mbar_fence_init", at, [&] { lane.block->bulk().fence(); });
+  ask("mbar_fence_init", at, [&](Lane& lane) { lane.block->bulk().fence(); });
 }
 
 void barrier_invalidate(uint64_t* bar, Site at) {
-  Lane& lane = *running;
-  lane.ask("mbar_invalidate", at, [&] { lane.block->bulk().invalidate(lane, bar); });
+  ask("mbar_invalidate", at, [&](Lane& lane) { lane.block->bulk().invalidate(lane, bar); });
 }
 
 void barrier_arrive(uint64_t* bar, uint32_t bytes, Site at) {
@@ -103,23 +106,19 @@ void barrier_arrive(uint64_t* bar, uint32_t bytes, Site at) {
 }
 
 void barrier_wait(uint64_t* bar, uint32_t parity, Site at) {
-  Lane& lane = *running;
-  lane.ask("mbar_wait", at, [&] { lane.block->bulk().wait(lane, bar, parity); });
+  ask("mbar_wait", at, [&](Lane& lane) { lane.block->bulk().wait(lane, bar, parity); });
 }
 
 void bulk_copy(const BulkCopy& copy) {
-  Lane& lane = *running;
-  lane.ask("bulk_to_shared", copy.at, [&] { lane.block->bulk().copy(lane, copy); });
+  ask("bulk_to_shared", copy.at, [&](Lane& lane) { lane.block->bulk().copy(lane, copy); });
 }
 
 void dependency_wait(Site at) {
-  Lane& lane = *running;
-  lane.ask("grid_dependency_wait", at, [&] { lane.block->wait_for_front(lane); });
+  ask("grid_dependency_wait", at, [&](Lane& lane) { lane.block->wait_for_front(lane); });
 }
 
 void dependency_trigger(Site at) {
-  Lane& lane = *running;
-  lane.ask("grid_dependency_trigger", at, [&] { lane.block->trigger(lane); });
+  ask("grid_dependency_trigger", at, [&](Lane& lane) { lane.block->trigger(lane); });
 }
 
 }  // namespace headrace::simt

@@ -65,9 +65,7 @@ bool still_there(Memory memory, const void* p, size_t bytes, const char* what, i
 }
 
 cudaError_t copy_async(Copy copy, cudaMemcpyKind kind, cudaStream_t handle) {
-  return call([&](Runtime& rt, Lock& lock) {
-    const auto stream = find_stream(rt, handle);
-    if (!stream) return cudaErrorInvalidResourceHandle;
+  return call_on(handle, [&](Runtime& rt, Lock& lock, const Stream& stream) {
     if (!copy.bytes) return cudaSuccess;
     Kinds kinds;
     if (cudaError_t error = check(rt, copy, kind, &kinds)) return error;
@@ -156,9 +154,7 @@ cudaError_t cudaMemset(void* p, int value, size_t bytes) {
 }
 
 cudaError_t cudaMemsetAsync(void* p, int value, size_t bytes, cudaStream_t handle) {
-  return call([&](Runtime& rt, Lock& lock) {
-    const auto stream = find_stream(rt, handle);
-    if (!stream) return cudaErrorInvalidResourceHandle;
+  return call_on(handle, [&](Runtime& rt, Lock& lock, const Stream& stream) {
     if (!bytes) return cudaSuccess;
     if (cudaError_t error = check_set(rt, p, bytes)) return error;
     const int device = stream->device;

@@ -175,48 +175,28 @@ namespace {
 
 constexpr int kProcessors = 4;  // few, so that a grid of several waves is a small one
 
-// Zero for what nobody here asks about.
 cudaError_t attribute(Runtime& rt, cudaDeviceAttr attr, int* value) {
-  switch (attr) {
-    case cudaDevAttrMaxThreadsPerBlock:
-      *value = 1024;
-      break;
-    case cudaDevAttrMaxSharedMemoryPerBlock:
-      *value = 48 * 1024;
-      break;
-    case cudaDevAttrMaxSharedMemoryPerBlockOptin:
-      *value = int(kSharedMax);
-      break;
-    case cudaDevAttrMaxSharedMemoryPerMultiprocessor:
-      *value = int(kSharedMax) + 1024;
-      break;
-    case cudaDevAttrWarpSize:
-      *value = 32;
-      break;
-    case cudaDevAttrMultiProcessorCount:
-      *value = kProcessors;
-      break;
-    case cudaDevAttrComputeCapabilityMajor:
-      *value = rt.major;
-      break;
-    case cudaDevAttrComputeCapabilityMinor:
-      *value = rt.minor;
-      break;
-    case cudaDevAttrUnifiedAddressing:
-    case cudaDevAttrConcurrentKernels:
-    case cudaDevAttrMemoryPoolsSupported:
-    case cudaDevAttrCanMapHostMemory:
-      *value = 1;
-      break;
-    case cudaDevAttrAsyncEngineCount:
-      *value = 2;
-      break;
-    case cudaDevAttrL2CacheSize:
-      *value = 1 << 20;
-      break;
-    default:
-      return refuse(rt, cudaErrorInvalidValue, "a device attribute without a value here");
+  const std::map<cudaDeviceAttr, int> known = {
+      {cudaDevAttrMaxThreadsPerBlock, 1024},
+      {cudaDevAttrMaxSharedMemoryPerBlock, 48 * 1024},
+      {cudaDevAttrMaxSharedMemoryPerBlockOptin, int(kSharedMax)},
+      {cudaDevAttrMaxSharedMemoryPerMultiprocessor, int(kSharedMax) + 1024},
+      {cudaDevAttrWarpSize, 32},
+      {cudaDevAttrMultiProcessorCount, kProcessors},
+      {cudaDevAttrComputeCapabilityMajor, rt.major},
+      {cudaDevAttrComputeCapabilityMinor, rt.minor},
+      {cudaDevAttrUnifiedAddressing, 1},
+      {cudaDevAttrConcurrentKernels, 1},
+      {cudaDevAttrMemoryPoolsSupported, 1},
+      {cudaDevAttrCanMapHostMemory, 1},
+      {cudaDevAttrAsyncEngineCount, 2},
+      {cudaDevAttrL2CacheSize, 1 << 20},
+  };
+  const auto found = known.find(attr);
+  if (found == known.end()) {
+    return refuse(rt, cudaErrorInvalidValue, "a device attribute without a value here");
   }
+  *value = found->second;
   return cudaSuccess;
 }
 

@@ -79,9 +79,7 @@ cudaError_t capture_allows(Runtime& rt) {
 using namespace headrace::simt;
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mode) {
-  return call([&](Runtime& rt, Lock&) {
-    const auto stream = find_stream(rt, handle);
-    if (!stream) return cudaErrorInvalidResourceHandle;
+  return call_on(handle, [&](Runtime& rt, Lock&, const Stream& stream) {
     if (stream->capture) return refuse(rt, cudaErrorIllegalState, "a capture within a capture");
     stream->capture = std::make_shared<Capture>();
     stream->capture->origin = stream.get();

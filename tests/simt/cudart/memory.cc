@@ -177,9 +177,7 @@ cudaError_t cudaFree(void* p) {
 }
 
 cudaError_t cudaMallocAsync(void** out, size_t bytes, cudaStream_t handle) {
-  return call([&](Runtime& rt, Lock& lock) {
-    const auto stream = find_stream(rt, handle);
-    if (!stream) return cudaErrorInvalidResourceHandle;
+  return call_on(handle, [&](Runtime& rt, Lock& lock, const Stream& stream) {
     if (stream->capture) return refuse(rt, cudaErrorStreamCaptureUnsupported, "memory in a graph");
     const cudaError_t error = allocate(rt, out, bytes, Life::kComing);
     if (error || !*out) return error;

@@ -125,6 +125,8 @@ bool inside(Runtime&, const void*, size_t bytes, bool running = false);
 void check_canaries(Runtime&, const std::string& after);
 void release_all(Runtime&);
 
+using Stream = std::shared_ptr<CUstream_st>;
+
 // device.cc
 int current_device();
 cudaError_t note(cudaError_t);  // for cudaGetLastError
@@ -140,6 +142,15 @@ cudaError_t call(const Body& body) {
   if (in_operation) return note(refuse(rt, cudaErrorNotPermitted, "a call inside a host function"));
   if (cudaError_t sticky = rt.devices[current_device()].sticky) return sticky;
   return note(body(rt, lock));
+}
+
+// The same for a call on a stream.
+template <class Body>
+cudaError_t call_on(cudaStream_t handle, const Body& body) {
+  return call([&](Runtime& rt, Lock& lock) -> cudaError_t {
+    const auto stream = find_stream(rt, handle);
+    return stream ? body(rt, lock, stream) : cudaErrorInvalidResourceHandle;
+  });
 }
 
 }  // namespace headrace::simt

@@ -204,9 +204,7 @@ void stop_thread(Runtime& rt, Lock& lock) {
 }
 
 cudaError_t enqueue(const Launch& launch, cudaStream_t handle) {
-  return call([&](Runtime& rt, Lock& lock) {
-    const auto stream = find_stream(rt, handle);
-    if (!stream) return cudaErrorInvalidResourceHandle;
+  return call_on(handle, [&](Runtime& rt, Lock& lock, const Stream& stream) {
     if (stream->device != current_device()) {
       return refuse(rt, cudaErrorInvalidResourceHandle, "a launch on another device's stream");
     }
@@ -251,9 +249,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t* out, unsigned int flags) {
 cudaError_t cudaStreamCreate(cudaStream_t* out) { return cudaStreamCreateWithPriority(out, 0, 0); }
 
 cudaError_t cudaStreamDestroy(cudaStream_t handle) {
-  return call([&](Runtime& rt, Lock& lock) {
-    const auto stream = find_stream(rt, handle);
-    if (!stream) return cudaErrorInvalidResourceHandle;
+  return call_on(handle, [&](Runtime& rt, Lock& lock, const Stream& stream) {
     stream->alive = false;
     pump(rt, lock);
     std::erase_if(rt.streams, [](const auto& s) { return !s->alive && s->ops.empty(); });
@@ -262,9 +258,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t handle) {
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
-  return call([&](Runtime& rt, Lock& lock) {
-    const auto stream = find_stream(rt, handle);
-    if (!stream) return cudaErrorInvalidResourceHandle;
+  return call_on(handle, [&](Runtime& rt, Lock& lock, const Stream& stream) {
     if (stream->capture) {
       invalidate(*stream);
       return refuse(rt, cudaErrorStreamCaptureUnsupported, "a wait for a stream in capture");
@@ -275,9 +269,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t handle) {
 }
 
 cudaError_t cudaStreamQuery(cudaStream_t handle) {
-  return call([&](Runtime& rt, Lock& lock) {
-    const auto stream = find_stream(rt, handle);
-    if (!stream) return cudaErrorInvalidResourceHandle;
+  return call_on(handle, [&](Runtime& rt, Lock& lock, const Stream& stream) {
     if (stream->capture) {
       invalidate(*stream);
       return refuse(rt, cudaErrorStreamCaptureUnsupported, "a query of a stream in capture");

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <sstream>
 #include <thread>
 
@@ -19,32 +20,29 @@ namespace {
 constexpr auto kPollEvery = std::chrono::microseconds(200);
 constexpr char kIdMark[] = "headrace";  // in front of an id's random bytes
 constexpr size_t kIdBytes = sizeof Hello::id;
-constexpr int kPolls = 2;  // the first answer to a poll is always "in progress"
 
 Behaviour from_environment() {
   Behaviour b;
+  const std::map<std::string, bool*> flags = {{"stall_init", &b.stall_init},
+                                              {"stall_send", &b.stall_send},
+                                              {"stall_abort", &b.stall_abort},
+                                              {"silent", &b.silent},
+                                              {"concurrent", &b.concurrent}};
   const char* text = std::getenv("HEADRACE_SIMT_NCCL");
   std::istringstream words(text ? text : "");
   for (std::string word; words >> word;) {
     const size_t equals = std::min(word.find('='), word.size());
     const long value = equals < word.size() ? std::atol(word.c_str() + equals + 1) : 0;
     const std::string name = word.substr(0, equals);
-    if (name == "stall_init")
-      b.stall_init = true;
-    else if (name == "stall_send")
-      b.stall_send = true;
-    else if (name == "stall_abort")
-      b.stall_abort = true;
-    else if (name == "silent")
-      b.silent = true;
-    else if (name == "concurrent")
-      b.concurrent = true;
-    else if (name == "version")
+    if (const auto flag = flags.find(name); flag != flags.end()) {
+      *flag->second = true;
+    } else if (name == "version") {
       b.version = int(value);
-    else if (name == "die_after")
+    } else if (name == "die_after") {
       b.die_after = size_t(value);
-    else
+    } else {
       std::abort();  // a behaviour that nobody knows would be one that nobody tests
+    }
   }
   return b;
 }
@@ -218,6 +216,24 @@ bool step_init(Library& lib, ncclComm& comm) {
 
 using namespace headrace::simt::nccl;
 
+namespace {
+
+ncclResult_t forget(Library& lib, const std::shared_ptr<ncclComm>& comm) {
+  std::erase(lib.live, comm);
+  close_all(*comm);
+  return ncclSuccess;
+}
+
+ncclResult_t tell(ncclComm_t handle, int ncclComm::*what, int* out) {
+  Lock lock(library().mutex);
+  const auto comm = find(library(), handle);
+  if (!comm || !out) return ncclInvalidArgument;
+  *out = (*comm).*what;
+  return ncclSuccess;
+}
+
+}  // namespace
+
 ncclResult_t ncclGetVersion(int* version) {
   Lock lock(library().mutex);
   if (!version) return ncclInvalidArgument;
@@ -287,9 +303,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t handle) {
   const auto comm = find(lib, handle);
   if (!comm) return ncclInvalidArgument;
   if (comm->groups) return refuse(ncclInvalidUsage, "destroyed with transfers under way");
-  std::erase(lib.live, comm);
-  close_all(*comm);
-  return ncclSuccess;
+  return forget(lib, comm);
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t handle) {
@@ -299,46 +313,28 @@ ncclResult_t ncclCommAbort(ncclComm_t handle) {
   if (!comm) return ncclInvalidArgument;
   wait(lock, [&] { return !lib.behaviour.stall_abort; });
   comm->aborted = true;
-  std::erase(lib.live, comm);
-  close_all(*comm);
-  return ncclSuccess;
+  return forget(lib, comm);
 }
 
-ncclResult_t ncclCommCount(const ncclComm_t handle, int* out) {
-  Lock lock(library().mutex);
-  const auto comm = find(library(), handle);
-  if (!comm || !out) return ncclInvalidArgument;
-  *out = comm->size;
-  return ncclSuccess;
+ncclResult_t ncclCommCount(const ncclComm_t comm, int* out) {
+  return tell(comm, &ncclComm::size, out);
 }
 
-ncclResult_t ncclCommUserRank(const ncclComm_t handle, int* out) {
-  Lock lock(library().mutex);
-  const auto comm = find(library(), handle);
-  if (!comm || !out) return ncclInvalidArgument;
-  *out = comm->rank;
-  return ncclSuccess;
+ncclResult_t ncclCommUserRank(const ncclComm_t comm, int* out) {
+  return tell(comm, &ncclComm::rank, out);
 }
 
 const char* ncclGetErrorString(ncclResult_t result) {
-  switch (result) {
-    case ncclSuccess:
-      return "no error";
-    case ncclUnhandledCudaError:
-      return "unhandled cuda error";
-    case ncclSystemError:
-      return "unhandled system error";
-    case ncclInternalError:
-      return "internal error";
-    case ncclInvalidArgument:
-      return "invalid argument";
-    case ncclInvalidUsage:
-      return "invalid usage";
-    case ncclRemoteError:
-      return "remote process exited or there was a network error";
-    case ncclInProgress:
-      return "NCCL operation in progress";
-    default:
-      return "unknown result code";
-  }
+  static const std::map<ncclResult_t, const char*> kTexts = {
+      {ncclSuccess, "no error"},
+      {ncclUnhandledCudaError, "unhandled cuda error"},
+      {ncclSystemError, "unhandled system error"},
+      {ncclInternalError, "internal error"},
+      {ncclInvalidArgument, "invalid argument"},
+      {ncclInvalidUsage, "invalid usage"},
+      {ncclRemoteError, "remote process exited or there was a network error"},
+      {ncclInProgress, "NCCL operation in progress"},
+  };
+  const auto found = kTexts.find(result);
+  return found == kTexts.end() ? "unknown result code" : found->second;
 }

@@ -41,6 +41,8 @@ bool say(int fd, const Hello&);
 enum class Heard { kHello, kNotYet, kGone };
 Heard hear(int fd, Hello*);
 
+constexpr int kPolls = 2;  // the first answer to a poll is always "in progress"
+
 using Lock = std::unique_lock<std::recursive_mutex>;
 
 struct Library {

@@ -8,8 +8,6 @@
 namespace headrace::simt::nccl {
 namespace {
 
-constexpr int kPolls = 2;  // the first answer to a poll is always "in progress"
-
 struct Call {
   std::shared_ptr<ncclComm> comm;
   cudaStream_t stream;
