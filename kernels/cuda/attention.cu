@@ -125,8 +125,7 @@ __device__ __forceinline__ int slices_of(const Arguments& a, const AttentionTile
 }
 
 template <KvType kKv, int kDims>
-__global__ void __launch_bounds__(kThreads, 2)
-    attention_chunk_kernel(Arguments a) {
+__global__ void __launch_bounds__(kThreads, 2) attention_chunk_kernel(Arguments a) {
   using Shared = ChunkShared<kKv, kDims>;
   constexpr int kPitch = kDims + Type<kKv>::kRowPad;
   HEADRACE_SHARED(Shared, shared);
