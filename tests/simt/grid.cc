@@ -23,24 +23,29 @@ constexpr size_t kSharedBytesMax = size_t{227} << 10;
 
 // Threads of all blocks begun and not ended, where launches overlap; half for the one in front.
 constexpr unsigned kResidentThreads = 2048;
-// ThreadSanitizer: threads of the blocks taken in turn. At least two blocks.
+// ThreadSanitizer: threads of the blocks taken in turn.
 constexpr unsigned kTurnThreads = 1024;
+constexpr unsigned kTurnBlocksMin = 3;
 constexpr unsigned kTurnBlocksMax = 8;
 
 // Blocks between uses, by size, since each keeps as many stacks as it ever had threads; the one
-// used longest ago first.
+// used longest ago first. Two blocks in the same one are ordered for ThreadSanitizer: in
+// orders with eager copies one stays aside, so that other blocks meet in one there.
 class BlockPool {
  public:
   std::unique_ptr<Block> take(unsigned threads) {
-    const size_t turns =
-        sanitizers::thread() ? std::clamp(kTurnThreads / threads, 2u, kTurnBlocksMax) : 1;
+    const size_t turns = sanitizers::thread()
+                             ? std::clamp(kTurnThreads / threads, kTurnBlocksMin, kTurnBlocksMax)
+                             : 1;
     Shelf& shelf = shelves_[std::bit_width(threads)];
     if (shelf.made < turns || shelf.free.empty()) {
       ++shelf.made;
       return std::make_unique<Block>();
     }
-    std::unique_ptr<Block> block = std::move(shelf.free.front());
-    shelf.free.pop_front();
+    const bool aside = !current_order().late_copies && turns > 1 && shelf.free.size() >= turns;
+    const auto at = shelf.free.begin() + aside;
+    std::unique_ptr<Block> block = std::move(*at);
+    shelf.free.erase(at);
     return block;
   }
   void give(std::unique_ptr<Block> block) {

@@ -103,6 +103,19 @@ Outcome race_between_blocks(bool planted) {
   return {fault, count == 6};
 }
 
+// Blocks 0 and `distance` write the same word.
+__global__ void write_far(unsigned* words, unsigned distance, bool planted) {
+  if (threadIdx.x == 0) words[planted ? blockIdx.x % distance : blockIdx.x] = 1;
+}
+
+template <unsigned kDistance>
+Outcome race_of_far_blocks(bool planted) {
+  std::vector<unsigned> words(kDistance + 1);
+  auto fault = run_grid(
+      make_launch("write_far", kDistance + 1, 32, 0, write_far, words.data(), kDistance, planted));
+  return {fault, words[0] == 1};
+}
+
 // The last block to come adds up what all have written.
 __global__ void sum_last(float* parts, unsigned* arrived, float* sum, bool planted) {
   if (threadIdx.x > 0) return;
@@ -160,6 +173,7 @@ std::span<const Plant> block_plants() {
       {"divergent barrier", divergent_barrier, kFault, kFault, kFault},
       {"return before barrier", return_before_barrier, kFault, kFault, kFault},
       {"race between blocks", race_between_blocks, kNothing, kNothing, kReport},
+      {"race between distant blocks", race_of_far_blocks<8>, kNothing, kNothing, kReport},
       {"missing fence", missing_fence, kNothing, kNothing, kReport},
       {"read past table", read_past_table, kNothing, kReport, kNothing},
       {"write past shared memory", write_past_shared, kFault, kReport, kFault},
