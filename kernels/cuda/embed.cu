@@ -2,7 +2,6 @@
 #include "kernels/cuda/launch_limits.h"
 #include "kernels/cuda/row_values.h"
 #include "kernels/cuda/rows.h"
-#include "kernels/matrix_fragments.h"
 
 // A row of the table as floats, four neighbouring values a thread, taken out of the fragments of
 // the strip that holds it (matrix_fragments.h). Each product is exact, so that the floats are.

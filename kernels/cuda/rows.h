@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include "kernels/cuda/context.h"
+#include "kernels/matrix_fragments.h"
 #include "kernels/ops.h"
 
 // Operations on rows of activations, each row by itself (structs, costs and references:

@@ -2,36 +2,11 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstdint>
-#include <cstring>
-#include <new>
-#include <utility>
+#include <vector>
 
 using namespace headrace::kernels;
-
-TEST_CASE("buffers are aligned, zeroed and move") {
-  for (size_t bytes : {size_t{1}, size_t{100}, size_t{4096}, size_t{5} << 20}) {
-    Buffer a(bytes);
-    CHECK(a.size() == bytes);
-    CHECK(reinterpret_cast<uintptr_t>(a.data()) % 64 == 0);
-    for (size_t i = 0; i < bytes; i += 61) REQUIRE(a.data()[i] == std::byte{0});
-    std::memset(a.data(), 1, bytes);
-    std::byte* data = a.data();
-    Buffer b(std::move(a));
-    CHECK(b.data() == data);
-    CHECK(a.data() == nullptr);
-    Buffer c;
-    c = std::move(b);
-    CHECK(c.data() == data);
-    CHECK(c.as<uint8_t>()[bytes - 1] == 1);
-  }
-  CHECK(Buffer(0).data() == nullptr);
-}
-
-TEST_CASE("memory that cannot be had throws") {
-  CHECK_THROWS_AS(Buffer(SIZE_MAX), std::bad_alloc);
-  CHECK_THROWS_AS(Buffer(SIZE_MAX / 2), std::bad_alloc);
-}
 
 TEST_CASE("paths have names, and the best is supported") {
   for (CpuPath path : {CpuPath::kPortable, CpuPath::kAvx2, CpuPath::kAvx512Vnni}) {
@@ -48,4 +23,30 @@ TEST_CASE("paths have names, and the best is supported") {
   CHECK(supported(CpuPath::kAvx512Vnni) ==
         (__builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")));
+}
+
+TEST_CASE("on the CPU, host and device are one: mirrors, copies and cleared blocks") {
+  const auto device = make_cpu_device(CpuPath::kPortable, 1);
+  const Mirror mirror = device->mirror(64);
+  CHECK(mirror.device<int>() == mirror.as<int>());
+  const Buffer memory = device->allocate(64);
+  const std::vector<std::byte> text(10, std::byte{7});
+  device->write(memory.data() + 3, text);
+  std::vector<std::byte> back(10);
+  device->read(back, memory.data() + 3);
+  CHECK(back == text);
+  const KvLayout layout{KvType::kF16, 1, 1, 8, 16};
+  const Buffer blocks = device->allocate(3 * layout.block_bytes());
+  std::fill_n(blocks.data(), blocks.size(), std::byte{1});
+  const uint32_t middle[] = {1};
+  device->zero_blocks({layout, blocks.data()}, middle);
+  const auto* at = blocks.data();
+  const auto one = static_cast<std::ptrdiff_t>(layout.block_bytes());
+  CHECK(std::count(at, at + one, std::byte{0}) == 0);
+  CHECK(std::count(at + one, at + 2 * one, std::byte{0}) == one);
+  CHECK(std::count(at + 2 * one, at + 3 * one, std::byte{0}) == 0);
+  CHECK(device->padded(5, true) == 5);
+  int runs = 0;
+  device->forward({}, 0, [&] { ++runs; });
+  CHECK(runs == 1);
 }
