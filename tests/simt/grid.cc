@@ -71,21 +71,6 @@ unsigned threads_of(const Launch& launch) {
   return launch.block.x * launch.block.y * launch.block.z;
 }
 
-const char* refusal(const Launch& launch) {
-  const dim3 grid = launch.grid;
-  const dim3 block = launch.block;
-  if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > kGridXMax || grid.y > kGridYzMax ||
-      grid.z > kGridYzMax) {
-    return "grid out of range";
-  }
-  const uint64_t threads = uint64_t{block.x} * block.y * block.z;
-  if (threads == 0 || threads > kBlockThreadsMax || block.z > kBlockZMax) {
-    return "block out of range";
-  }
-  return launch.shared_bytes > kSharedBytesMax ? "more shared memory than a block can have"
-                                               : nullptr;
-}
-
 struct Running {
   Grid grid;
   std::vector<uint32_t> blocks;  // in the order in which they begin
@@ -173,6 +158,21 @@ class Chain {
 };
 
 }  // namespace
+
+const char* refusal(const Launch& launch) {
+  const dim3 grid = launch.grid;
+  const dim3 block = launch.block;
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > kGridXMax || grid.y > kGridYzMax ||
+      grid.z > kGridYzMax) {
+    return "grid out of range";
+  }
+  const uint64_t threads = uint64_t{block.x} * block.y * block.z;
+  if (threads == 0 || threads > kBlockThreadsMax || block.z > kBlockZMax) {
+    return "block out of range";
+  }
+  return launch.shared_bytes > kSharedBytesMax ? "more shared memory than a block can have"
+                                               : nullptr;
+}
 
 std::optional<Fault> run_grids(std::span<const Launch> launches) {
   static std::mutex one_at_a_time;

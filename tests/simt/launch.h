@@ -23,6 +23,9 @@ struct Launch {
   std::function<void()> thread;
 };
 
+// Why no device runs such a launch; null: one does.
+const char* refusal(const Launch& launch);
+
 // What a kernel did wrong: "gemv_w4, block 3, thread 17, gemv_w4.cu:40: divergent __syncthreads".
 struct Fault {
   std::string what;

@@ -9,8 +9,6 @@ namespace headrace::simt {
 namespace {
 
 constexpr auto kPollEvery = std::chrono::microseconds(50);
-constexpr unsigned kBlockThreadsMax = 1024;
-constexpr unsigned kGridOtherMax = 65535;  // y and z
 
 double now() {
   const auto since = std::chrono::steady_clock::now().time_since_epoch();
@@ -59,13 +57,6 @@ void pump(Runtime& rt, Lock& lock) {
   rt.moved.notify_all();
   while (rt.mode == Streams::kEager && !rt.busy && move_all(rt, lock)) {
   }
-}
-
-bool shape_fits(const Launch& launch) {
-  const dim3 &g = launch.grid, &b = launch.block;
-  const bool block_fits = b.x && b.y && b.z && size_t{b.x} * b.y * b.z <= kBlockThreadsMax;
-  return block_fits && g.x && g.y && g.z && g.y <= kGridOtherMax && g.z <= kGridOtherMax &&
-         g.x <= 0x7fffffff && launch.shared_bytes <= kSharedMax;
 }
 
 Step run_launches(const std::shared_ptr<std::vector<Launch>>& shared, int device) {
@@ -208,9 +199,8 @@ cudaError_t enqueue(const Launch& launch, cudaStream_t handle) {
     if (stream->device != current_device()) {
       return refuse(rt, cudaErrorInvalidResourceHandle, "a launch on another device's stream");
     }
-    if (!shape_fits(launch)) {
-      return refuse(rt, cudaErrorInvalidConfiguration,
-                    std::string(launch.kernel) + ": no device runs such a grid");
+    if (const char* why = refusal(launch)) {
+      return refuse(rt, cudaErrorInvalidConfiguration, std::string(launch.kernel) + ": " + why);
     }
     if (launch.dependent) {
       if (const auto front = in_front(rt, *stream)) {
