@@ -16,6 +16,12 @@ def blank(text):
     return token.sub(keep_newlines, text)
 
 
+def blank_comments(text):
+    """Comments of C++ as nothing, whole lines of them at least; line ends stay."""
+    text = re.sub(r"/\*.*?\*/", lambda m: re.sub(r"[^\n]", "", m.group(0)), text, flags=re.DOTALL)
+    return re.sub(r"^[ \t]*//[^\n]*", "", text, flags=re.MULTILINE)
+
+
 def kind_of(head):
     """What a brace opens, by the words before it: namespace, class, function or other."""
     words = re.sub(r"\balignas\s*\([^)]*\)|\[\[.*?\]\]", " ", head)

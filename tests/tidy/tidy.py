@@ -36,6 +36,11 @@ CPP = {".cc", ".h", ".cu", ".cuh"}
 BY_INCLUDE_PATH = {("kernels/cuda/dev.h", "cuda_body/dev_body.h")}
 # What a kernel source may include; the rest reaches it through the facade.
 KERNEL_INCLUDES = "kernels/cuda/"
+# The emulator and the stand-ins, but not the facade's emulated body, tests and planted mistakes:
+# lines that hold code. A means of proof stays small enough to be read.
+PROOF = re.compile(r"tests/simt/(cudart/|nccl/)?(?!.*(_test|_ranks|_case|_programs|_buffer)\.)"
+                   r"(?!configurations|every_order|numbers)[a-z]+\.(cc|h)$")
+PROOF_LINES_MAX = 3600
 # Spelled in halves so that this file does not trip over itself.
 MARKERS = re.compile(r"\b(FIX" r"ME|TO" r"DO|X" r"XX)\b")
 MACHINE = re.compile(
@@ -162,6 +167,14 @@ def check_references(tree):
                 yield f"kernels/ops.h: {op} has no body of {what.split()[1]}()"
 
 
+def check_proof(tree):
+    lines = sum(1 for path, text in tree.cpp() if PROOF.match(str(path))
+                for line in functions.blank_comments(text).splitlines() if line.strip())
+    if lines > PROOF_LINES_MAX:
+        yield (f"tests/simt: emulator and stand-ins have {lines} lines of code, "
+               f"at most {PROOF_LINES_MAX}")
+
+
 def check_words(tree):
     for path, text in tree.texts.items():
         for number, line in enumerate(text.splitlines(), 1):
@@ -206,7 +219,7 @@ def check_symbols(build):
 
 
 CHECKS = [check_lengths, check_includes, check_kernel_sources, check_tests, check_references,
-          check_words, check_folders]
+          check_proof, check_words, check_folders]
 
 
 def violations(root, build=None):

@@ -55,6 +55,15 @@ class Planted(unittest.TestCase):
     def test_clean(self):
         self.assertEqual(tidy.violations(self.root), [])
 
+    def test_large_means_of_proof(self):
+        for i in range(8):
+            self.write(f"tests/simt/nccl/part{chr(97 + i)}.h", "int x;\n// why\n\n" * 160)
+        for i in range(4):
+            self.write(f"tests/simt/cudart/part{chr(97 + i)}.h", "int x;\n" * 499)
+        self.assertEqual(tidy.violations(self.root), [])
+        self.write("tests/simt/warp.h", "int x;\n" * 499)
+        self.expect("emulator and stand-ins have 3775 lines", "at most 3600")
+
     def test_long_file(self):
         self.write("protocol/link.h", "\n" * 501)
         self.expect("protocol/link.h", "501 lines")
