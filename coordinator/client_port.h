@@ -88,6 +88,7 @@ struct Submit {
   std::string cache_salt;          // only requests of equal salt share cached prefixes
   Duration deadline = 10min;       // for the whole answer
   uint64_t owner = 0;              // of `client`, see Detach: one number a connection and call
+  bool known = false;              // its client takes what it asks for (standing.h)
   Ref<ClientPort> client;
 };
 

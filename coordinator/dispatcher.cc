@@ -35,7 +35,7 @@ Status Dispatcher::check_submit(const Submit& submit) const {
                  "request: this id is known already; resume it, or take another id");
   const uint32_t vocab = registry_.card() ? registry_.card()->vocab : UINT32_MAX;
   if (Status status = check_submit_fields(submit, vocab); !status.ok()) return status;
-  if (queue_.size() >= kQueueMax)
+  if (queue_.full(submit.known ? Rank::kKnown : Rank::kStranger))
     return error(Errc::kOverloaded,
                  "the queue holds " + std::to_string(kQueueMax) + " requests, its limit");
   if (Status status = no_route(); !status.ok()) return status;
@@ -80,8 +80,12 @@ void Dispatcher::on(Submit submit) {
   text_waiting_ += record.encoding.bytes;
   record.raw = std::make_shared<const Prompt>(std::move(submit.prompt));
   record.submit = std::move(submit);
+  if (record.submit.known) {
+    record.rank = Rank::kKnown;
+    ++known_open_;
+  }
   requests_.emplace(record.submit.request, std::move(owned));
-  queue_.push_back(&record);
+  wait_in_line(record, false);
   // Without a worker there is no card to judge by: it is done once one joins.
   if (text_ && registry_.card()) encode(record);
 }
@@ -101,7 +105,7 @@ void Dispatcher::on(Acknowledge ack) {
                                             " was never sent or goes back"));
   }
   record.touched = strand_->now();
-  if (ack.position > 0) heard(record);
+  if (ack.position > 0) know(record);
   unpark(record);
   deliver(record);
   place();
@@ -139,7 +143,7 @@ void Dispatcher::finish(Record& record, Finish how, Status status) {
   CHECK(record.phase != Phase::kRetained);
   const bool over_before = record.ended.has_value();
   if (record.attempt) close_attempt(record, status);
-  if (record.phase == Phase::kQueued) queue_.remove(&record);
+  if (record.phase == Phase::kQueued) queue_.remove(record.rank, &record);
   record.phase = Phase::kDraining;
   record.touched = strand_->now();
   if (!over_before) write_end(record, how, status);
@@ -154,6 +158,10 @@ void Dispatcher::finish(Record& record, Finish how, Status status) {
 void Dispatcher::write_end(Record& record, Finish how, const Status& status) {
   const Instant now = strand_->now();
   heard(record);
+  if (record.submit.known) {
+    --known_open_;
+    known_last_ = now;
+  }
   if (record.text) record.text->finish();
   if (how == Finish::kLength && record.text && record.text->stopped()) how = Finish::kStop;
   if (how == Finish::kStop || how == Finish::kLength)

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "coordinator/admission_queue.h"
 #include "coordinator/client_port.h"
 #include "coordinator/cluster_status.h"
 #include "coordinator/event_log.h"
@@ -106,6 +107,14 @@ class Dispatcher final : public WorkerEvents, public std::enable_shared_from_thi
   using Record = RequestRecord;
   using Queue = std::list<Record*>;
 
+  // What came of a line of the queue.
+  enum class Turn : uint8_t {
+    kPlaced,   // one was given to a worker
+    kNobody,   // none wants a worker now
+    kNoRoom,   // the first one waits for room
+    kNoShare,  // ... for that of strangers only
+  };
+
   // An attempt that was cancelled; kept until all who had it said Quiesced.
   struct Closing {
     Attempt attempt{};
@@ -136,6 +145,9 @@ class Dispatcher final : public WorkerEvents, public std::enable_shared_from_thi
   }
   uint32_t behind_max(const Record& record) const;
   void heard(Record& record);  // its client took something, or it is over
+  void know(Record& record);   // its client took something
+  bool known_active() const;   // clients who are known are served, or were a moment ago
+  void wait_in_line(Record& record, bool first);
 
   // Draining.
   bool draining() const { return drain_until_.has_value(); }
@@ -151,8 +163,10 @@ class Dispatcher final : public WorkerEvents, public std::enable_shared_from_thi
 
   // Attempts.
   void place();
+  Turn place_from(Rank rank, Instant now);
   std::vector<WorkerView> views(const Record& record, Instant now) const;
-  std::optional<Route> choose(const Record& record, Instant now, bool suspect) const;
+  // `shared`: a stranger's, within what those share.
+  std::optional<Route> choose(const Record& record, Instant now, bool suspect, bool shared) const;
   // Ok, or why no worker of this cluster could ever take it. An answer without a length of its own
   // gets one: to the end of the context, or of what the largest worker holds.
   Status fit(Record& record) const;
@@ -268,8 +282,10 @@ class Dispatcher final : public WorkerEvents, public std::enable_shared_from_thi
   uint64_t next_ticket_ = 1;
 
   std::map<RequestId, std::unique_ptr<Record>> requests_;
-  Queue queue_;                             // at most kQueueMax and those that were placed before
+  AdmissionQueue queue_;                    // and those that were placed before
   uint32_t unheard_ = 0;                    // records whose `unheard` is set
+  uint32_t known_open_ = 0;                 // records not ended, of connections that are known
+  std::optional<Instant> known_last_;       // when the last one of those ended
   Queue retained_;                          // at most kRetainedMax, the oldest first
   size_t retained_bytes_ = 0;               // at most kRetainedBytesMax
   std::map<TransferId, Record*> attempts_;  // current ones

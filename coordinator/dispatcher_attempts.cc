@@ -30,28 +30,45 @@ std::vector<Token> attempt_tokens(const RequestRecord& record) {
 
 }  // namespace
 
-// The one function that assigns work. In order of arrival: nothing overtakes a large request.
+// The one function that assigns work. Each rank in order of arrival: nothing overtakes a large
+// request.
 void Dispatcher::place() {
   if (placing_ || !text_ || !registry_.card()) return;
   had_route_ = had_route_ || registry_.decoders() > 0;
   placing_ = true;
   const Instant now = strand_->now();
-  for (auto it = queue_.begin(); it != queue_.end();) {
-    Record& record = **it++;  // what follows may take the record out of the queue
+  for (;;) {
+    const Rank first = queue_.turn();
+    const Turn turn = place_from(first, now);
+    if (turn == Turn::kNoRoom) break;  // the room that comes next is for it
+    if (turn != Turn::kPlaced && place_from(other(first), now) != Turn::kPlaced) break;
+  }
+  placing_ = false;
+}
+
+Dispatcher::Turn Dispatcher::place_from(Rank rank, Instant now) {
+  const bool shared = rank == Rank::kStranger && known_active();
+  Queue& line = queue_.line(rank);
+  for (auto it = line.begin(); it != line.end();) {
+    Record& record = **it++;  // what follows may take the record out of the line
     if (record.not_before > now) continue;
     if (!record.tokenized) break;
     if (Status status = fit(record); !status.ok()) {
       finish(record, Finish::kError, std::move(status));
       continue;
     }
-    const std::optional<Route> chosen = choose(record, now, record.deaths > 0);
+    const bool suspect = record.deaths > 0;
+    if (const std::optional<Route> chosen = choose(record, now, suspect, shared)) {
+      line.remove(&record);
+      queue_.placed(rank);
+      dispatch(record, *chosen, now);
+      return Turn::kPlaced;
+    }
     // One that only waits for another suspect's first token holds up nobody else.
-    if (!chosen && record.deaths > 0 && choose(record, now, false)) continue;
-    if (!chosen) break;
-    queue_.remove(&record);
-    dispatch(record, *chosen, now);
+    if (suspect && choose(record, now, false, shared)) continue;
+    return shared && choose(record, now, suspect, false) ? Turn::kNoShare : Turn::kNoRoom;
   }
-  placing_ = false;
+  return Turn::kNobody;
 }
 
 std::vector<WorkerView> Dispatcher::views(const Record& record, Instant now) const {
@@ -75,13 +92,15 @@ std::vector<WorkerView> Dispatcher::views(const Record& record, Instant now) con
     v.blocks_reserved = worker.load.blocks;
     v.cached_tokens = uint64_t{prefix_.match(id, chain)} * block_tokens;
     v.busy_with_suspect = worker.load.unproven > 0;
+    v.strangers = worker.load.strangers;
     v.time = {worker.hello.limits, worker.hello.card.cost, worker.beat.correction};
     out.push_back(std::move(v));
   }
   return out;
 }
 
-std::optional<Route> Dispatcher::choose(const Record& record, Instant now, bool suspect) const {
+std::optional<Route> Dispatcher::choose(const Record& record, Instant now, bool suspect,
+                                        bool shared) const {
   const ModelCard& card = *registry_.card();
   const uint64_t prompt = record.prompt.size() + record.log.size();
   const uint32_t left = record.max_tokens - record.log.size();
@@ -95,6 +114,7 @@ std::optional<Route> Dispatcher::choose(const Record& record, Instant now, bool 
   request.kv_token_bytes = card.cost.kv_token_bytes;
   request.mode = options_.pd;
   request.suspect = suspect;
+  request.stranger = shared;
   request.avoid = record.avoid;
   request.sick = pairs_.sick(now);
   return route(request, views(record, now));
@@ -204,7 +224,11 @@ void Dispatcher::book(Record& record, uint64_t cached) {
   prefilling.prefills = 1;
   prefilling.prefill_tokens = attempt.prompt - std::min<uint64_t>(cached, attempt.prompt - 1);
   attempt.on_decode.unproven = record.deaths > 0 ? 1 : 0;
-  if (attempt.prefill) attempt.on_prefill.unproven = attempt.on_decode.unproven;
+  attempt.on_decode.strangers = record.rank == Rank::kStranger ? 1 : 0;
+  if (attempt.prefill) {
+    attempt.on_prefill.unproven = attempt.on_decode.unproven;
+    attempt.on_prefill.strangers = attempt.on_decode.strangers;
+  }
   registry_.find(attempt.decode)->load += attempt.on_decode;
   if (attempt.prefill) registry_.find(*attempt.prefill)->load += attempt.on_prefill;
 }
@@ -275,7 +299,7 @@ void Dispatcher::requeue(Record& record, Instant not_before) {
   record.phase = Phase::kQueued;
   record.queued = strand_->now();
   record.not_before = not_before;
-  queue_.push_front(&record);
+  wait_in_line(record, true);
 }
 
 void Dispatcher::attempt_failed(Record& record, const std::vector<WorkerId>& culprits, Status why,

@@ -84,6 +84,10 @@ void Dispatcher::on(AskCancel ask) {
 }
 
 uint32_t Dispatcher::behind_max(const Record& record) const {
+  if (record.unheard && record.rank == Rank::kStranger && known_active()) {
+    const auto crowd = unheard_ + static_cast<uint32_t>(queue_.line(Rank::kStranger).size());
+    return std::clamp(kStrangersShared / crowd, 1u, kBehindFirst);
+  }
   if (record.unheard) return std::clamp(kBehindShared / unheard_, kBehindLeast, kBehindFirst);
   const uint64_t earned = kBehindFirst + uint64_t{kBehindGrowth} * record.log.acknowledged();
   return static_cast<uint32_t>(std::min<uint64_t>(kBehindMax, earned));
@@ -91,6 +95,29 @@ uint32_t Dispatcher::behind_max(const Record& record) const {
 
 void Dispatcher::heard(Record& record) {
   if (std::exchange(record.unheard, false)) --unheard_;
+}
+
+// Its client is no stranger any more, for as long as this answer lasts.
+void Dispatcher::know(Record& record) {
+  heard(record);
+  if (record.rank == Rank::kKnown) return;
+  const bool waits = record.phase == Phase::kQueued;
+  if (waits) queue_.remove(record.rank, &record);
+  record.rank = Rank::kKnown;
+  if (waits) wait_in_line(record, true);
+  if (!record.attempt) return;
+  Workload part;
+  part.strangers = std::exchange(record.attempt->on_decode.strangers, 0);
+  release(record.attempt->decode, part);
+}
+
+bool Dispatcher::known_active() const {
+  return known_open_ > 0 || (known_last_ && strand_->now() - *known_last_ < kKnownFor);
+}
+
+void Dispatcher::wait_in_line(Record& record, bool first) {
+  Queue& line = queue_.line(record.rank);
+  line.insert(first ? line.begin() : line.end(), &record);
 }
 
 // A client that was far behind has come nearer: its answer goes on, from the log.

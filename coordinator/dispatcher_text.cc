@@ -55,8 +55,9 @@ void Dispatcher::encode(Record& record) {
 
 void Dispatcher::encode_waiting() {
   if (!text_ || !registry_.card()) return;
-  for (Record* record : queue_)
-    if (!record->tokenized && !record->encoding.model) encode(*record);
+  for (const Rank rank : {Rank::kKnown, Rank::kStranger})
+    for (Record* record : queue_.line(rank))
+      if (!record->tokenized && !record->encoding.model) encode(*record);
 }
 
 void Dispatcher::drop_encoding(Record& record) {

@@ -211,6 +211,7 @@ class Session final : public api::Headrace::Server {
     auto sink = params.getSink();
     context.releaseParams();
     return follow(context, submit->request, kj::mv(sink), [this, &submit](Follower follower) {
+      submit->known = follower.known;
       submit->owner = follower.owner;
       submit->client = std::move(follower.client);
       core_.dispatcher.tell(std::move(*submit));
@@ -249,6 +250,7 @@ class Session final : public api::Headrace::Server {
   struct Follower {
     uint64_t owner;
     Ref<ClientPort> client;
+    bool known;
   };
   // Streams an answer into `sink` and ends the call with its end; `begin` tells the Dispatcher.
   template <class Context, class Begin>
@@ -256,9 +258,10 @@ class Session final : public api::Headrace::Server {
                            Begin begin) {
     auto paf = kj::newPromiseAndFulfiller<Ended>();
     const uint64_t owner = ++core_.owners;
-    auto stream = std::make_shared<GatewayStream>(core_, presence_->gone, tab_, request, owner,
-                                                  kj::mv(sink), kj::mv(paf.fulfiller));
-    begin(Follower{owner, Ref<ClientPort>(core_.strand, stream)});
+    const bool known = standing_->ask();
+    auto stream = std::make_shared<GatewayStream>(core_, presence_->gone, standing_, tab_, request,
+                                                  owner, kj::mv(sink), kj::mv(paf.fulfiller));
+    begin(Follower{owner, Ref<ClientPort>(core_.strand, stream), known});
     return presence_->until_lost(kj::mv(paf.promise))
         .then([context](Ended ended) mutable {
           const uint64_t words = text_words(ended.text) + text_words(ended.status.message);
@@ -274,6 +277,7 @@ class Session final : public api::Headrace::Server {
   GatewayCore& core_;
   std::shared_ptr<Presence> presence_;
   std::shared_ptr<PeerTab> tab_;
+  std::shared_ptr<Standing> standing_ = std::make_shared<Standing>();
   std::shared_ptr<uint32_t> open_calls_ = std::make_shared<uint32_t>(0);
   std::shared_ptr<uint32_t> asking_ = std::make_shared<uint32_t>(0);  // at most kStatusAtOnce
   std::deque<kj::Own<kj::PromiseFulfiller<std::shared_ptr<Asking>>>> waiting_;

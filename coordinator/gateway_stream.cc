@@ -10,10 +10,12 @@ namespace headrace::coordinator {
 static constexpr uint64_t kChunkBytes = 1 << 10;  // of a call under way, besides its message
 
 GatewayStream::GatewayStream(GatewayCore& core, std::shared_ptr<const bool> gone,
-                             std::shared_ptr<PeerTab> tab, RequestId id, uint64_t owner,
-                             api::TokenSink::Client sink, kj::Own<kj::PromiseFulfiller<Ended>> done)
+                             std::shared_ptr<Standing> standing, std::shared_ptr<PeerTab> tab,
+                             RequestId id, uint64_t owner, api::TokenSink::Client sink,
+                             kj::Own<kj::PromiseFulfiller<Ended>> done)
     : core_(core),
       gone_(std::move(gone)),
+      standing_(std::move(standing)),
       tab_(std::move(tab)),
       id_(id),
       owner_(owner),
@@ -25,6 +27,7 @@ GatewayStream::GatewayStream(GatewayCore& core, std::shared_ptr<const bool> gone
 
 GatewayStream::~GatewayStream() noexcept {
   --core_.open_streams;
+  if (!heard_) standing_->over(first_ + pending_.size() > 0);
   for (const Write& write : pending_)
     if (!write.returned) tab_->credit(write.bytes);
   // The answer may have ended and its tail be on its way to a client that is lost: a resumable one
@@ -71,6 +74,7 @@ void GatewayStream::on(Ended ended) {
 
 // A client may return its writes in any order; credit counts the unbroken front.
 void GatewayStream::returned(uint64_t number) {
+  if (!std::exchange(heard_, true)) standing_->took();
   pending_.at(number - first_).returned = true;
   tab_->credit(pending_.at(number - first_).bytes);
   const uint64_t before = first_;

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "coordinator/gateway_session.h"
+#include "coordinator/standing.h"
 
 namespace headrace::coordinator {
 
@@ -14,10 +15,12 @@ namespace headrace::coordinator {
 // gives credit as the writes return. What its end before the answer's end means depends on why: a
 // call that was dropped, or whose sink threw, abandons the request; one that died with its
 // connection detaches from it, so that a resumable request goes on.
+// `standing` was asked for this one.
 class GatewayStream final : public ClientPort, private kj::TaskSet::ErrorHandler {
  public:
-  GatewayStream(GatewayCore& core, std::shared_ptr<const bool> gone, std::shared_ptr<PeerTab> tab,
-                RequestId id, uint64_t owner, api::TokenSink::Client sink,
+  GatewayStream(GatewayCore& core, std::shared_ptr<const bool> gone,
+                std::shared_ptr<Standing> standing, std::shared_ptr<PeerTab> tab, RequestId id,
+                uint64_t owner, api::TokenSink::Client sink,
                 kj::Own<kj::PromiseFulfiller<Ended>> done);
   ~GatewayStream() noexcept override;
 
@@ -39,6 +42,7 @@ class GatewayStream final : public ClientPort, private kj::TaskSet::ErrorHandler
 
   GatewayCore& core_;
   std::shared_ptr<const bool> gone_;
+  std::shared_ptr<Standing> standing_;
   std::shared_ptr<PeerTab> tab_;
   RequestId id_;
   uint64_t owner_;
@@ -47,6 +51,7 @@ class GatewayStream final : public ClientPort, private kj::TaskSet::ErrorHandler
   std::deque<Write> pending_;  // at most the credit of a stream
   uint64_t first_ = 0;         // number of pending_.front()
   std::optional<Ended> ended_;
+  bool heard_ = false;   // the client took something
   bool broken_ = false;  // a write failed
   bool left_ = false;
   bool completed_ = false;

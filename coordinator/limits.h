@@ -12,7 +12,7 @@ namespace headrace::coordinator {
 // that names it; the table in README.md repeats them for people.
 
 // Requests.
-inline constexpr size_t kQueueMax = 1024;           // requests waiting for a worker
+inline constexpr size_t kQueueMax = 1024;           // requests waiting for a worker, of each rank
 inline constexpr Duration kQueueWait = 30s;         // of one request, in all
 inline constexpr size_t kPromptBytesMax = 1 << 20;  // text of a prompt, all messages together
 inline constexpr uint32_t kUnacknowledgedMax = 64;  // tokens under way to one client
@@ -38,6 +38,17 @@ inline constexpr uint32_t kBehindFirst = 64;
 inline constexpr uint32_t kBehindShared = 256;
 inline constexpr uint32_t kBehindGrowth = 8;
 inline constexpr uint32_t kBehindMax = 4096;
+// Clients of whom nothing is known yet (standing.h): one of their requests goes first after so many
+// of others; while others are served, and for kKnownFor after, those on a worker that wait for
+// their client's first sign may together slow its steps by 1 / kStrangersSlow as predicted, and are
+// at least kStrangersLeast, and what runs ahead of strangers is kStrangersShared for all of them,
+// those who wait counted in, at least one token each. A connection's trust, in answers.
+inline constexpr uint32_t kKnownTurns = 3;
+inline constexpr uint32_t kStrangersLeast = 2;
+inline constexpr int kStrangersSlow = 8;
+inline constexpr uint32_t kStrangersShared = 64;
+inline constexpr Duration kKnownFor = 2s;
+inline constexpr uint32_t kTrustMax = 256;
 inline constexpr Duration kResumeWithin = 30s;          // a resumable request without client
 inline constexpr Duration kRetainedFor = 10min;         // the end of a resumable request
 inline constexpr size_t kRetainedMax = 1024;            // such ends; the oldest goes first

@@ -102,19 +102,21 @@ Workload& Workload::operator+=(const Workload& part) {
   context_tokens += part.context_tokens;
   blocks += part.blocks;
   unproven += part.unproven;
+  strangers += part.strangers;
   return *this;
 }
 
 Workload& Workload::operator-=(const Workload& part) {
   CHECK(prefills >= part.prefills && prefill_tokens >= part.prefill_tokens &&
         decodes >= part.decodes && context_tokens >= part.context_tokens && blocks >= part.blocks &&
-        unproven >= part.unproven);
+        unproven >= part.unproven && strangers >= part.strangers);
   prefills -= part.prefills;
   prefill_tokens -= part.prefill_tokens;
   decodes -= part.decodes;
   context_tokens -= part.context_tokens;
   blocks -= part.blocks;
   unproven -= part.unproven;
+  strangers -= part.strangers;
   return *this;
 }
 

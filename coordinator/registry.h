@@ -22,6 +22,7 @@ struct Workload {
   uint64_t context_tokens = 0;  // of those, as far as generated
   uint32_t blocks = 0;          // KV blocks reserved by those
   uint32_t unproven = 0;        // of those, requests that a worker may have died of
+  uint32_t strangers = 0;       // of those, requests of strangers
   uint32_t in_flight() const { return prefills + decodes; }
   Workload& operator+=(const Workload& part);
   Workload& operator-=(const Workload& part);  // of what was added before

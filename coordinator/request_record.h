@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "coordinator/admission_queue.h"
 #include "coordinator/client_port.h"
 #include "coordinator/registry.h"
 #include "coordinator/text_log.h"
@@ -91,7 +92,8 @@ struct RequestRecord {
   Instant over{};       // when it ended
   size_t retained = 0;  // bytes it is counted with while it is retained
 
-  bool unheard = false;  // has tokens, of which its client took none yet; under way
+  Rank rank = Rank::kStranger;  // kKnown from its client's first sign on
+  bool unheard = false;         // has tokens, of which its client took none yet; under way
 
   TokenLog log;
   std::optional<TextLog> text;     // with the prompt

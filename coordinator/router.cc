@@ -4,6 +4,8 @@
 #include <string>
 #include <tuple>
 
+#include "coordinator/limits.h"
+
 namespace headrace::coordinator {
 namespace {
 
@@ -16,8 +18,20 @@ bool sick(const RouteRequest& request, const WorkerView& p, const WorkerView& d)
          request.sick.end();
 }
 
+// With one stranger more, its steps would be slower than those who are known have to bear.
+bool strangers_full(const RouteRequest& request, const WorkerView& w) {
+  if (w.strangers < kStrangersLeast) return false;
+  if (w.role == Role::kPrefill) return true;
+  const uint64_t known = std::max<uint64_t>(1, w.decodes - std::min(w.decodes, w.strangers));
+  const Duration bare = predict_decode_step(w.time, known, w.context_tokens);
+  const Duration full =
+      predict_decode_step(w.time, w.decodes + 1, w.context_tokens + request.prompt_tokens);
+  return bare <= Duration{0} || full > bare + bare / kStrangersSlow;
+}
+
 bool takes(const RouteRequest& request, const WorkerView& w) {
-  return w.available && !(request.suspect && w.busy_with_suspect);
+  return w.available && !(request.suspect && w.busy_with_suspect) &&
+         !(request.stranger && strangers_full(request, w));
 }
 
 bool may_decode(const RouteRequest& request, const WorkerView& w) {

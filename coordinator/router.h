@@ -34,6 +34,7 @@ struct WorkerView {
   uint32_t blocks_reserved = 0;
   uint64_t cached_tokens = 0;  // of this prompt, in its prefix cache: whole blocks, fewer than n
   bool busy_with_suspect = false;  // computes a request of which a worker may have died
+  uint32_t strangers = 0;          // of its work, requests of strangers
   TimeModel time;
 };
 
@@ -45,6 +46,7 @@ struct RouteRequest {
   uint64_t kv_token_bytes = 0;
   PdMode mode = PdMode::kAuto;
   bool suspect = false;          // a worker died of it, perhaps: not beside another such
+  bool stranger = false;         // takes part in what strangers share (limits.h)
   std::vector<WorkerId> avoid;   // failed this request before: only if there is no other
   std::vector<WorkerPair> sick;  // failed to hand over lately: only if there is no other
 };

@@ -385,4 +385,96 @@ TEST_CASE("a worker that still holds a cancelled attempt is told again") {
   CHECK(b.count<to_worker::Cancel>(2) == told);
 }
 
+namespace {
+
+// One worker that does it all, and clients that are known or are not.
+struct RankBench : Bench {
+  explicit RankBench(uint32_t blocks = 100) : Bench({Term{3}, PdMode::kNever}) {
+    auto who = hello(Role::kBoth, 1);
+    who.kv_blocks = blocks;
+    join(who, 1);
+  }
+  std::shared_ptr<Client> ask(uint64_t id, bool known) {
+    Submit m;
+    m.request = {id, id};
+    m.prompt = "ABC";
+    m.max_tokens = 200;
+    m.known = known;
+    return submit(std::move(m));
+  }
+  int placed() const { return count<to_worker::Prepare>(1); }
+  uint64_t newest() const { return last<to_worker::Prepare>(1)->request.hi; }
+};
+
+}  // namespace
+
+TEST_CASE("while known clients are served, strangers share a little of each worker") {
+  RankBench b;
+  b.ask(1, true);
+  for (uint64_t id = 2; id < 7; ++id) b.ask(id, false);
+  REQUIRE(b.placed() == 1 + kStrangersLeast);
+  b.ask(7, true);  // passes those who wait
+  CHECK(b.newest() == 7);
+  b.ask(8, false);
+  CHECK(b.placed() == 2 + kStrangersLeast);
+  SUBCASE("one that takes something makes room for the next") {
+    b.ask(1 << 10, true);
+    for (const ToWorker& m : b.mesh->sent[1]) {
+      const auto* p = std::get_if<to_worker::Prepare>(&m);
+      if (!p || p->request.hi != 2) continue;
+      to_coordinator::TokenRun run;
+      run.transfer = p->transfer;
+      run.attempt = p->attempt;
+      run.ids = {'x'};
+      b.from(1, to_coordinator::Tokens{{run}});
+      break;
+    }
+    CHECK(b.newest() == 1 << 10);
+    b.acknowledge(2, 1);
+    CHECK(b.newest() == 4);
+    b.acknowledge(2, 1);  // said again
+    CHECK(b.newest() == 4);
+  }
+  SUBCASE("of those who wait for a sign, each stops after a few tokens") {
+    for (uint64_t id = 100; id < 100 + kStrangersShared; ++id) b.ask(id, false);
+    b.tell(Abandon{{2, 2}});
+    REQUIRE(b.newest() == 4);
+    b.tokens(1, 0, "x");  // one is enough in such a crowd
+    CHECK(b.newest() == 5);
+    b.acknowledge(4, 1);
+    CHECK(b.newest() == 4);  // goes on before the others
+    CHECK(b.last<to_worker::Prepare>(1)->generated == 1);
+  }
+  SUBCASE("one that goes makes room") {
+    b.tell(Abandon{{3, 3}});
+    CHECK(b.newest() == 4);
+  }
+  SUBCASE("soon after the last known one has gone, all go") {
+    b.tell(Abandon{{1, 1}});
+    b.tell(Abandon{{7, 7}});
+    CHECK(b.placed() == 2 + kStrangersLeast);
+    b.live(kKnownFor + 200ms);
+    CHECK(b.placed() == 8);
+  }
+}
+
+TEST_CASE("strangers by themselves take what room there is") {
+  RankBench b;
+  for (uint64_t id = 1; id < 7; ++id) b.ask(id, false);
+  CHECK(b.placed() == 6);
+}
+
+TEST_CASE("a stranger that waits for room is not passed for ever") {
+  RankBench b(20);  // one at a time
+  b.ask(1, true);
+  b.ask(2, false);
+  for (uint64_t id = 3; id < 9; ++id) b.ask(id, true);
+  std::vector<uint64_t> order;
+  for (int i = 0; i < 7; ++i) {
+    b.tell(Abandon{{b.newest(), b.newest()}});
+    order.push_back(b.newest());
+  }
+  CHECK(order == std::vector<uint64_t>{3, 4, 5, 2, 6, 7, 8});
+}
+
 }  // namespace headrace::coordinator

@@ -154,6 +154,12 @@ TEST_CASE("the queue has a length and a wait") {
   REQUIRE(over->ended);
   CHECK(over->ended->status.code == Errc::kOverloaded);
   CHECK(over->ended->status.message.find("1024") != std::string::npos);
+  Submit known;
+  known.request = {kQueueMax + 2, kQueueMax + 2};
+  known.prompt = "A";
+  known.known = true;
+  clients.push_back(b.submit(std::move(known)));  // strangers take no place from it
+  CHECK_FALSE(clients.back()->ended);
   b.live(kQueueWait - 1s);
   CHECK_FALSE(clients[0]->ended);
   b.live(2s);

@@ -129,4 +129,28 @@ TEST_CASE("an id that is in use is refused, and free again at once after its end
   CHECK(c->generate(request("HAL", false), {})->wait()->text == "IBM.");
 }
 
+TEST_CASE("a connection is known by what it takes") {
+  Edge edge;
+  auto a = edge.connect();
+  auto b = edge.connect();
+  REQUIRE(edge.ready(*a));
+  std::vector<std::unique_ptr<client::Generation>> open;
+  const auto ask = [&](client::Client& c) { open.push_back(c.generate({.prompt = "~"}, {})); };
+  const auto settles = [&](int placed, uint32_t waiting) {
+    return Edge::eventually([&] {
+      auto s = a->status();
+      return s && edge.worker->prepares == placed && s->waiting == waiting;
+    });
+  };
+  for (int i = 0; i < 2; ++i) REQUIRE(a->generate({.prompt = "HAL"}, {})->wait()->text == "IBM.");
+  ask(*a);
+  REQUIRE(settles(3, 0));
+  for (int i = 0; i < 4; ++i) ask(*b);
+  REQUIRE(settles(5, 2));  // the share of strangers
+  ask(*a);
+  REQUIRE(settles(6, 2));
+  ask(*a);  // more than it took
+  CHECK(settles(6, 3));
+}
+
 }  // namespace headrace::coordinator

@@ -210,4 +210,44 @@ TEST_CASE("sick pairs are used if there is no other, suspects are kept apart") {
   CHECK(decode_of(route(suspect, all)) == 6);
 }
 
+TEST_CASE("strangers share what does not slow the others down much") {
+  RouteRequest r = prompt(10, PdMode::kNever);
+  r.stranger = true;
+  auto w = worker(1, Role::kBoth);
+  const auto takes = [&](uint32_t known, uint32_t strangers) {
+    w.strangers = strangers;
+    w.decodes = known + strangers;
+    const std::vector<WorkerView> all = {w};
+    return route(r, all).has_value();
+  };
+  SUBCASE("where each row costs time: the least") {
+    w.time.cost.weight_bytes = 1'000'000;  // from the cache
+    CHECK(takes(1, 0));
+    CHECK(takes(1, kStrangersLeast - 1));
+    CHECK_FALSE(takes(1, kStrangersLeast));
+    CHECK(takes(kStrangersSlow * 3, kStrangersLeast));  // of so many rows it is a small part
+  }
+  SUBCASE("where rows are for nothing: many") {
+    w.time.cost.flops_per_token = w.time.cost.head_flops = 1000;
+    CHECK(takes(1, 100));
+  }
+  SUBCASE("where nothing was measured: the least") {
+    w.time.limits = {};
+    CHECK(takes(5, kStrangersLeast - 1));
+    CHECK_FALSE(takes(5, kStrangersLeast));
+  }
+  SUBCASE("prompts of others: the least") {
+    r.mode = PdMode::kAlways;
+    auto p = worker(2, Role::kPrefill);
+    p.strangers = kStrangersLeast;
+    w.role = Role::kDecode;
+    const std::vector<WorkerView> all = {w, p};
+    CHECK_FALSE(prefill_of(route(r, all)) == 2);
+    r.stranger = false;
+    CHECK(prefill_of(route(r, all)) == 2);
+  }
+  r.stranger = false;
+  CHECK(takes(1, 100));
+}
+
 }  // namespace headrace::coordinator

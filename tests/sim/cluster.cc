@@ -155,6 +155,7 @@ class Cluster {
       s.sampling.temperature = 1;
       s.max_tokens = 1 + static_cast<uint32_t>(cast_.draw(cast_.draw(3) == 0 ? o.tokens_max : 60));
       s.deadline = o.deadline_min + cast_.draw_time(2 * o.deadline_min);
+      s.known = cast_.draw(3) > 0;
       ClientManners manners = draw_manners();
       if (abandons > 0 && cast_.draw(o.requests) < 3) {
         --abandons;
