@@ -100,24 +100,22 @@ TEST_CASE("events: waited for, asked for, and the time between them") {
   cudaGetLastError();
 }
 
-TEST_CASE("a graph is launched often, and updated by one of the same shape") {
+TEST_CASE("a graph is launched often") {
   if (no_device()) return;
   cudaStream_t stream;
   REQUIRE(cudaStreamCreate(&stream) == cudaSuccess);
   unsigned char *device = nullptr, *host = nullptr;
   REQUIRE(cudaMalloc(reinterpret_cast<void**>(&device), 64) == cudaSuccess);
   REQUIRE(cudaMallocHost(reinterpret_cast<void**>(&host), 64) == cudaSuccess);
-  const auto capture = [&](int value, int copies) {
+  const auto capture = [&](int value) {
     cudaGraph_t graph = nullptr;
     CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal) == cudaSuccess);
     CHECK(cudaMemsetAsync(device, value, 64, stream) == cudaSuccess);
-    for (int i = 0; i < copies; ++i) {
-      CHECK(cudaMemcpyAsync(host, device, 64, cudaMemcpyDeviceToHost, stream) == cudaSuccess);
-    }
+    CHECK(cudaMemcpyAsync(host, device, 64, cudaMemcpyDeviceToHost, stream) == cudaSuccess);
     CHECK(cudaStreamEndCapture(stream, &graph) == cudaSuccess);
     return graph;
   };
-  cudaGraph_t one = capture(1, 1), two = capture(2, 1), longer = capture(3, 2);
+  cudaGraph_t one = capture(1);
   cudaGraphExec_t exec;
   REQUIRE(cudaGraphInstantiate(&exec, one, 0) == cudaSuccess);
   for (int i = 0; i < 2; ++i) {
@@ -126,15 +124,8 @@ TEST_CASE("a graph is launched often, and updated by one of the same shape") {
     REQUIRE(cudaStreamSynchronize(stream) == cudaSuccess);
     CHECK(host[63] == 1);
   }
-  cudaGraphExecUpdateResultInfo info{};
-  CHECK(cudaGraphExecUpdate(exec, two, &info) == cudaSuccess);
-  REQUIRE(cudaGraphLaunch(exec, stream) == cudaSuccess);
-  REQUIRE(cudaStreamSynchronize(stream) == cudaSuccess);
-  CHECK(host[0] == 2);
-  CHECK(cudaGraphExecUpdate(exec, longer, &info) == cudaErrorGraphExecUpdateFailure);
-  CHECK(info.result == cudaGraphExecUpdateErrorTopologyChanged);
   CHECK(cudaGraphExecDestroy(exec) == cudaSuccess);
-  for (cudaGraph_t graph : {one, two, longer}) CHECK(cudaGraphDestroy(graph) == cudaSuccess);
+  CHECK(cudaGraphDestroy(one) == cudaSuccess);
   CHECK(cudaFree(device) == cudaSuccess);
   CHECK(cudaFreeHost(host) == cudaSuccess);
   CHECK(cudaStreamDestroy(stream) == cudaSuccess);

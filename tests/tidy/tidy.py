@@ -40,7 +40,7 @@ KERNEL_INCLUDES = "kernels/cuda/"
 # lines that hold code. A means of proof stays small enough to be read.
 PROOF = re.compile(r"tests/simt/(cudart/|nccl/)?(?!.*(_test|_ranks|_case|_programs|_buffer)\.)"
                    r"(?!configurations|every_order|numbers)[a-z]+\.(cc|h)$")
-PROOF_LINES_MAX = 3600
+PROOF_LINES_MAX = 3500
 # Spelled in halves so that this file does not trip over itself.
 MARKERS = re.compile(r"\b(FIX" r"ME|TO" r"DO|X" r"XX)\b")
 MACHINE = re.compile(

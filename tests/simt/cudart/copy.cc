@@ -94,13 +94,6 @@ cudaError_t copy_async(Copy copy, cudaMemcpyKind kind, cudaStream_t handle) {
   });
 }
 
-cudaError_t on_device(Runtime& rt, const void* p, int device) {
-  const auto at = find(rt, p);
-  const bool there =
-      at != rt.memory.end() && at->second.memory == Memory::kDevice && at->second.device == device;
-  return there ? cudaSuccess : refuse(rt, cudaErrorInvalidValue, "memory of another device");
-}
-
 cudaError_t check_set(Runtime& rt, void* p, size_t bytes) {
   Memory memory;
   if (cudaError_t error = classify(rt, p, bytes, &memory)) return error;
@@ -117,18 +110,6 @@ Copy line(void* to, const void* from, size_t bytes) {
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
   return copy_async(line(to, from, bytes), kind, stream);
-}
-
-cudaError_t cudaMemcpyPeerAsync(void* to, int to_device, const void* from, int from_device,
-                                size_t bytes, cudaStream_t stream) {
-  if (bytes) {
-    const cudaError_t error = call([&](Runtime& rt, Lock&) {
-      const cudaError_t wrong = on_device(rt, to, to_device);
-      return wrong ? wrong : on_device(rt, from, from_device);
-    });
-    if (error) return error;
-  }
-  return cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream);
 }
 
 cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind kind) {

@@ -262,30 +262,6 @@ cudaError_t cudaDeviceSynchronize() {
   });
 }
 
-cudaError_t cudaDeviceCanAccessPeer(int* can, int device, int peer) {
-  return call([&](Runtime& rt, Lock&) {
-    if (no_device(rt, device) || no_device(rt, peer)) return cudaErrorInvalidDevice;
-    *can = device != peer;
-    return cudaSuccess;
-  });
-}
-
-cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned int flags) {
-  return call([&](Runtime& rt, Lock&) {
-    if (no_device(rt, peer) || peer == current_device()) return cudaErrorInvalidDevice;
-    if (flags) return cudaErrorInvalidValue;
-    const bool fresh = rt.devices[current_device()].peers.insert(peer).second;
-    return fresh ? cudaSuccess : cudaErrorPeerAccessAlreadyEnabled;
-  });
-}
-
-cudaError_t cudaDeviceDisablePeerAccess(int peer) {
-  return call([&](Runtime& rt, Lock&) {
-    const bool was = rt.devices[current_device()].peers.erase(peer);
-    return was ? cudaSuccess : cudaErrorPeerAccessNotEnabled;
-  });
-}
-
 cudaError_t cudaPeekAtLastError() {
   Lock lock(runtime().mutex);
   const cudaError_t sticky = runtime().devices[current_device()].sticky;
@@ -296,11 +272,6 @@ cudaError_t cudaGetLastError() {
   const cudaError_t error = cudaPeekAtLastError();
   last_error = cudaSuccess;
   return error;
-}
-
-cudaError_t cudaRuntimeGetVersion(int* version) {
-  *version = CUDART_VERSION;
-  return cudaSuccess;
 }
 
 const char* cudaGetErrorName(cudaError_t error) {
@@ -326,7 +297,6 @@ const char* cudaGetErrorName(cudaError_t error) {
     HEADRACE_NAME(cudaErrorStreamCaptureUnsupported)
     HEADRACE_NAME(cudaErrorStreamCaptureInvalidated)
     HEADRACE_NAME(cudaErrorStreamCaptureUnjoined)
-    HEADRACE_NAME(cudaErrorGraphExecUpdateFailure)
 #undef HEADRACE_NAME
     default:
       return "cudaError";

@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "tests/simt/cudart/state.h"
 
 namespace headrace::simt {
@@ -42,12 +40,6 @@ std::set<size_t> reach(const CUgraph_st& graph, const std::set<size_t>& frontier
     open.insert(open.end(), graph.nodes[node].after.begin(), graph.nodes[node].after.end());
   }
   return seen;
-}
-
-bool same_shape(const std::vector<CUgraph_st::Node>& a, const std::vector<CUgraph_st::Node>& b) {
-  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
-    return x.op.what == y.op.what && x.after == y.after;
-  });
 }
 
 }  // namespace
@@ -158,21 +150,6 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t handle) {
     Op op{"graph", [run]() mutable { return run.step(); }, exec->last, last};
     exec->last = last;
     return submit(rt, lock, handle, std::move(op));
-  });
-}
-
-cudaError_t cudaGraphExecUpdate(cudaGraphExec_t exec, cudaGraph_t graph,
-                                cudaGraphExecUpdateResultInfo* result) {
-  return call([&](Runtime& rt, Lock&) {
-    if (!rt.execs.count(exec) || !rt.graphs.count(graph)) return cudaErrorInvalidValue;
-    const bool same = same_shape(exec->nodes, graph->nodes);
-    if (result) {
-      *result = {};
-      result->result = same ? cudaGraphExecUpdateSuccess : cudaGraphExecUpdateErrorTopologyChanged;
-    }
-    if (!same) return refuse(rt, cudaErrorGraphExecUpdateFailure, "a graph of another shape");
-    exec->nodes = graph->nodes;
-    return cudaSuccess;
   });
 }
 

@@ -63,7 +63,6 @@ struct Device {
   size_t used = 0;
   cudaError_t sticky = cudaSuccess;
   bool held = false;
-  std::set<int> peers;
 };
 
 struct Runtime {

@@ -220,7 +220,7 @@ cudaError_t enqueue(const Launch& launch, cudaStream_t handle) {
 
 using namespace headrace::simt;
 
-cudaError_t cudaStreamCreateWithPriority(cudaStream_t* out, unsigned int flags, int) {
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* out, unsigned int flags) {
   return call([&](Runtime& rt, Lock&) {
     if (!out || (flags & ~cudaStreamNonBlocking)) return cudaErrorInvalidValue;
     auto stream = std::make_shared<CUstream_st>();
@@ -232,11 +232,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* out, unsigned int flags, 
   });
 }
 
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* out, unsigned int flags) {
-  return cudaStreamCreateWithPriority(out, flags, 0);
-}
-
-cudaError_t cudaStreamCreate(cudaStream_t* out) { return cudaStreamCreateWithPriority(out, 0, 0); }
+cudaError_t cudaStreamCreate(cudaStream_t* out) { return cudaStreamCreateWithFlags(out, 0); }
 
 cudaError_t cudaStreamDestroy(cudaStream_t handle) {
   return call_on(handle, [&](Runtime& rt, Lock& lock, const Stream& stream) {
