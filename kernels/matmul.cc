@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <vector>
 
 #include "kernels/ops.h"
@@ -37,7 +38,11 @@ double dot(const float* w, const double* x, int32_t n) {
 void reference(const MatMul& op) {
   const auto k = static_cast<size_t>(op.w.cols);
   std::vector<double> x(static_cast<size_t>(op.rows) * k);
-  for (size_t i = 0; i < x.size(); i++) x[i] = row_at(op.x, i / k, i % k, k);
+  if (op.x.f32 != nullptr) {  // the reference device's, of whole models
+    std::copy_n(op.x.f32, x.size(), x.begin());
+  } else {
+    for (size_t i = 0; i < x.size(); i++) x[i] = row_at(op.x, i / k, i % k, k);
+  }
   std::vector<float> w(k);
   for (int32_t n = 0; n < op.w.rows; n++) {
     unpack_row(op.w, n, w.data());
