@@ -1,6 +1,7 @@
 #include "kernels/cuda/attention_tiles.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "kernels/check.h"
 
@@ -77,9 +78,10 @@ AttentionPlan plan_attention(const kernels::StepRow* rows, int32_t count, int32_
         few ? plan.tiles : plan.chunks);
   }
   // Long ones first: what is left for the end is short.
-  std::stable_sort(
-      plan.chunks.begin(), plan.chunks.end(),
-      [](const AttentionTile& a, const AttentionTile& b) { return a.slices > b.slices; });
+  std::sort(plan.chunks.begin(), plan.chunks.end(),
+            [](const AttentionTile& a, const AttentionTile& b) {
+              return std::tie(b.slices, a.row, a.head) < std::tie(a.slices, b.row, b.head);
+            });
   // Two blocks a processor keep it busy without splitting.
   const bool idle = static_cast<int64_t>(plan.tiles.size()) * kv.kv_heads < 2 * int64_t{processors};
   if (schedule == AttentionSchedule::kSplit || (schedule == AttentionSchedule::kAuto && idle))

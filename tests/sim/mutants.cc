@@ -115,6 +115,13 @@ Caught hunt(const Mutant& mutant, uint64_t seeds, const std::function<void(Mista
   const std::string errors = read_all(shared.errors);
   Caught caught;
   caught.seed = std::strtoull(told.c_str(), nullptr, 10);
+  if (WIFEXITED(status) && WEXITSTATUS(status) != 0) {  // as a sanitizer ends it
+    const size_t what = errors.find("error: ");
+    caught.assertion = what != std::string::npos
+                           ? errors.substr(what, errors.find('\n', what) - what)
+                           : "exit status " + std::to_string(WEXITSTATUS(status));
+    return caught;
+  }
   if (WIFEXITED(status)) {
     if (const size_t blank = told.find(' '); blank != std::string::npos)
       caught.assertion = told.substr(blank + 1);
