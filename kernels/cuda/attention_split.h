@@ -86,7 +86,7 @@ __device__ __forceinline__ float* partial_of(const Arguments& a, const Attention
                                              int kv_head, int slice, int row) {
   const int at = (kv_head * tile.slices + slice) * tile.queries + row;
   return a.partials + (static_cast<size_t>(tile.partials) + static_cast<size_t>(at)) *
-                          static_cast<size_t>(attention_partial_floats(a.head_dim));
+                          static_cast<size_t>(a.head_dim + kAttentionPartialExtra);
 }
 
 template <kernels::KvType kKv, int kDims>

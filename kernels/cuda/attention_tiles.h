@@ -40,7 +40,10 @@ struct AttentionPlan {
 };
 
 // Floats of one partial row: head_dim values, largest score, sum, and what keeps sectors whole.
-constexpr int32_t attention_partial_floats(int32_t head_dim) { return head_dim + 8; }
+constexpr int32_t kAttentionPartialExtra = 8;
+constexpr int32_t attention_partial_floats(int32_t head_dim) {
+  return head_dim + kAttentionPartialExtra;
+}
 
 // Of `count` rows of a step; only whether `blocks` are equal is looked at. `workspace_bytes` is
 // what partial results may take. Other schedules than kAuto are for tests and measurements.
