@@ -35,7 +35,10 @@ Model::Model(std::shared_ptr<const ModelFile> file, Weights weights, kernels::De
   make_rope();
   hidden_ = device_.allocate(rows * c.dim * kFloat);
   qkv_ = device_.allocate(rows * c.qkv_rows() * kFloat);
-  gate_up_ = device_.allocate(rows * 2 * c.ffn * kFloat);
+  // Paired products need no place for both halves.
+  if (std::any_of(weights_.layers.begin(), weights_.layers.end(),
+                  [](const LayerWeights& l) { return !l.gate_up.parts[0].matrix.paired; }))
+    gate_up_ = device_.allocate(rows * 2 * c.ffn * kFloat);
   make_input(input_, rows, std::max({c.dim, c.q_rows(), c.ffn}));
   if (device_.pairs()) make_input(gated_, rows, c.ffn);
   last_ = device_.allocate(logit_rows * c.dim * kFloat);
