@@ -49,10 +49,12 @@ struct Scene {
 
   Scene() {
     HandoffReceiver::Host host;
-    host.memory = [this](BlockRef ref) {
+    host.write = [this](BlockRef ref, size_t offset, std::span<const std::byte> bytes) {
       CHECK(!withdrawn);
       CHECK(raw(ref.block) < kBlocks && raw(ref.generation) == raw(ref.block) + 1);
-      return std::span(memory).subspan(raw(ref.block) * kBlockBytes, kBlockBytes);
+      CHECK(offset <= kBlockBytes && bytes.size() <= kBlockBytes - offset);
+      std::copy(bytes.begin(), bytes.end(), memory.begin() + raw(ref.block) * kBlockBytes + offset);
+      return true;
     };
     host.began = [](TransferId t) { CHECK(t == kTransfer); };
     host.ended = [this](TransferId t, Status s) {
