@@ -22,7 +22,8 @@ namespace headrace::worker {
 //   P: Hello carries offer(). D: HelloAck carries answer(). Both nccl: each makes its lane().
 //   P: post() of a full slot ... moved(): the slot may be filled again.
 //   D: post() of an empty slot ... moved(): its bytes are there: verify, scatter, post() again.
-//   Either: failed(), or the hand-off is over: close(), wait until it is quiet, free the slots.
+//   Either: failed(), or the hand-off is over: close(), wait until it is quiet, then close the
+//   channel and free the slots.
 //
 // Slots arrive in the order in which P posted them, which is the order of the bytes of the
 // hand-off. A chunk's end may overtake its last slots; D keeps it until they are there.
@@ -35,6 +36,7 @@ struct LaneTerms {
   uint32_t version = 0;     // of the library; both must be equal
   uint32_t slot_bytes = 0;  // the most that one slot carries; the smaller of both is used
   uint64_t host = 0;        // equal on one machine; another: only over links declared trusted
+  uint64_t device = 0;      // random, of this source; outlives the worker's incarnations
   bool operator==(const LaneTerms&) const = default;
 };
 
@@ -60,6 +62,13 @@ struct LaneCounters {
   Duration on_wire{};  // with a slot under way
 };
 
+// Why a lane is closed.
+enum class LaneEnding : uint8_t {
+  kOver,     // all went well, or the hand-off was given up: the channel carries notes until quiet
+  kCut,      // the channel is gone: no note goes or comes
+  kCorrupt,  // as kOver, and what came was wrong: this peer gets no lane for a while
+};
+
 enum class LaneState : uint8_t {
   kQuiet,       // nothing reads or writes the slots, nor ever will
   kBusy,        // something may; `quiet` is called when it has stopped
@@ -67,12 +76,13 @@ enum class LaneState : uint8_t {
 };
 
 // One hand-off's way for payload. Lives on the strand of its owner: all calls and callbacks happen
-// there, callbacks never from inside a call. After close() only `quiet` and `lost` may come; after
-// destruction nothing does.
+// there, callbacks never from inside a call. After close() only notes, `quiet` and `lost` may come;
+// after destruction nothing does.
 class PayloadLane {
  public:
   struct Host {
-    // A note for the peer's lane: over the channel, in order, at most kLaneNoteMax bytes.
+    // A note for the peer's lane: over the channel, in order, at most kLaneNoteMax bytes. The one
+    // callback that may come from inside a call.
     std::function<void(Bytes)> tell;
     // By order of posting. `bytes`: P: all of the slot; D: what arrived, at most its room.
     std::function<void(uint32_t index, size_t bytes)> moved;
@@ -89,9 +99,10 @@ class PayloadLane {
   virtual Status heard(std::span<const std::byte> note) = 0;
   // At most kLaneSlotsMax that have not moved. May be called before the lane is ready.
   virtual void post(LaneSlot slot) = 0;
-  // No more notes, no more moves; posted slots that did not begin are let go at once. Again: the
-  // same answer as state().
-  virtual LaneState close() = 0;
+  // Nothing new begins; posted slots that did not begin are let go. kBusy lasts for as long as one
+  // wait of the lane's (a second), or until it cannot be stopped (seconds). Again, with kCut: the
+  // channel broke meanwhile.
+  virtual LaneState close(LaneEnding why) = 0;
   virtual LaneState state() const = 0;
   virtual LaneCounters counters() const = 0;
 };
@@ -108,8 +119,9 @@ class LaneSource {
                            std::string* why = nullptr) = 0;
   // P: whether an answer is one to the offer; else the hand-off has failed.
   virtual Status agree(const LaneTerms& offered, const LaneTerms& answered) = 0;
-  // One end of a lane for this transfer, after both have said kNccl. Notes may be heard at once.
-  virtual std::unique_ptr<PayloadLane> lane(LaneEnd end, Incarnation peer, TransferId transfer,
+  // One end of a lane, after both have said kNccl; `terms` are the peer's. Notes may be heard at
+  // once. It must not outlive the source.
+  virtual std::unique_ptr<PayloadLane> lane(LaneEnd end, Incarnation peer, const LaneTerms& terms,
                                             PayloadLane::Host host) = 0;
   // Deadlines; the owner calls it each 100 ms.
   virtual void sweep() = 0;
