@@ -19,6 +19,16 @@ enum class Mistake : uint8_t {
   kNoLease,             // a grant that nobody renews is kept
   kCrcBelieved,         // the sender's sum is taken for the right one
   kReadIncoming,        // decoding begins with the sender's hello
+  // Of the hand-off over NCCL.
+  kNcclJoinAny,       // a lane joins whatever pair there is, not the one it names
+  kNcclFreedEarly,    // a closed lane is quiet, though its receive is under way
+  kNcclRegrantEarly,  // an abort that has begun counts as one that is over
+  kNcclAnyOrder,      // go is said whatever this device has offered
+  kNcclOneSided,      // what the peer has aborted is forgotten, not aborted
+  kNcclIdUncounted,   // minted ids are not counted
+  kNcclMintEarly,     // an id is minted before the peer has said that it is ready
+  kNcclLossIgnored,   // an abort that does not end leaves the process healthy
+  kNcclOpenForever,   // an init that does not end is waited for
   // Of the workers.
   kBlocksKept,           // blocks of a failed attempt are never freed
   kPreemptedKeepsCount,  // a preempted sequence believes that its KV is still there

@@ -92,7 +92,9 @@ class PayloadLane {
     std::function<void()> quiet{};       // kBusy has become kQuiet
     std::function<void(Status)> lost{};  // kBusy has become kQuarantine
   };
-  virtual ~PayloadLane() = default;  // only when kQuiet or kQuarantine
+  // Only when kQuiet or kQuarantine, or at the end of the process; never inside one of its
+  // callbacks.
+  virtual ~PayloadLane() = default;
 
   // A note from the peer's lane. Any bytes; not ok: they do not belong here, the hand-off has
   // failed.

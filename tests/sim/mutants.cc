@@ -9,9 +9,16 @@
 #include <cstring>
 
 #include "protocol/check.h"
+#include "protocol/slowdown.h"
+#include "tests/sim/nccl_run.h"
 #include "tests/sim/seeds.h"
 
 namespace headrace::sim {
+namespace {
+
+std::string over_nccl() { return hunt_nccl(1, kSlowdown > 1 ? 100 : 1000); }
+
+}  // namespace
 
 const std::vector<Mutant>& mutants() {
   static const std::vector<Mutant> all = {
@@ -26,6 +33,15 @@ const std::vector<Mutant>& mutants() {
       {Mistake::kNoLease, "no lease expiry", scene_lease_runs_out},
       {Mistake::kCrcBelieved, "the sender's CRC is believed"},
       {Mistake::kReadIncoming, "decode from the sender's hello on"},
+      {Mistake::kNcclJoinAny, "NCCL: a lane not bound to its communicator", over_nccl},
+      {Mistake::kNcclFreedEarly, "NCCL: freed before the reader stopped", over_nccl},
+      {Mistake::kNcclRegrantEarly, "NCCL: re-grant before the abort is over", over_nccl},
+      {Mistake::kNcclAnyOrder, "NCCL: conflicting launch order", over_nccl},
+      {Mistake::kNcclOneSided, "NCCL: abort of one side only", over_nccl},
+      {Mistake::kNcclIdUncounted, "NCCL: minted id leaked", over_nccl},
+      {Mistake::kNcclMintEarly, "NCCL: id minted before both are ready", over_nccl},
+      {Mistake::kNcclLossIgnored, "NCCL: an abort that hangs goes unnoticed", over_nccl},
+      {Mistake::kNcclOpenForever, "NCCL: an init that hangs is waited for", over_nccl},
       {Mistake::kBlocksKept, "blocks of a failed attempt are kept"},
       {Mistake::kPreemptedKeepsCount, "preempted, yet taken for computed"},
       {Mistake::kIndexFromZero, "sampler index from 0 on a replay"},
