@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "kernels/device.h"
 
@@ -24,6 +25,17 @@ struct CudaOptions {
 bool cuda_is_built();
 // GPUs that this process may use. None: `why` tells, in a few words.
 int cuda_devices(std::string* why);
+
+// A GPU as the driver describes it; asking takes no memory of it.
+struct GpuInfo {
+  int ordinal = 0;
+  std::string name;     // "NVIDIA H100 80GB HBM3"
+  std::string id;       // 32 hexadecimal digits, the same whichever others are seen
+  uint64_t memory = 0;  // bytes, whoever has them
+  int capability = 0;   // 90 for sm_90
+};
+// All of cuda_devices().
+std::vector<GpuInfo> cuda_gpus(std::string* why);
 
 // Throws DeviceError with the reason.
 //

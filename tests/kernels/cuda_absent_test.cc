@@ -3,6 +3,7 @@
 #include <string>
 
 #include "kernels/cuda_device.h"
+#include "kernels/limits.h"
 
 using namespace headrace::kernels;
 
@@ -12,4 +13,8 @@ TEST_CASE("a build without CUDA says that it is one") {
   CHECK(cuda_devices(&why) == 0);
   CHECK(why.find("without CUDA") != std::string::npos);
   CHECK_THROWS_WITH_AS(make_cuda_device({}), why.c_str(), DeviceError);
+  CHECK_THROWS_WITH_AS(measure_gpu_limits(0, 1, 1, [](double) {}), why.c_str(), DeviceError);
+  why.clear();
+  CHECK(cuda_gpus(&why).empty());
+  CHECK(why.find("without CUDA") != std::string::npos);
 }
