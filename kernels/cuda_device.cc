@@ -10,6 +10,7 @@
 #include "kernels/account.h"
 #include "kernels/check.h"
 #include "kernels/cuda/attention.h"
+#include "kernels/cuda/block_copies.h"
 #include "kernels/cuda/copies.h"
 #include "kernels/cuda/logits.h"
 #include "kernels/cuda/matmul.h"
@@ -60,6 +61,9 @@ class CudaDevice final : public Device {
   Tiling tiling() const override { return Tiling::kFragments; }
   bool pairs() const override { return true; }
   bool host_visible() const override { return false; }
+  std::unique_ptr<BlockCopies> block_copies(const KvPool& pool, uint32_t blocks) override {
+    return std::make_unique<cuda::SlotCopies>(ordinal_, processors_, pool, blocks);
+  }
 
   Buffer allocate(size_t bytes) override {
     return cuda::device_memory(ordinal_, bytes, copies_.stream());

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/block_copies.h"
 #include "kernels/buffer.h"
 #include "kernels/ops.h"
 
@@ -57,6 +58,10 @@ class Device {
   virtual void read(std::span<std::byte> to, const std::byte* from);
   // The host may read and write the device's memory as its own.
   virtual bool host_visible() const { return true; }
+  // For the pool's `blocks` blocks, where the host cannot; else null. Throws std::bad_alloc.
+  virtual std::unique_ptr<BlockCopies> block_copies(const KvPool& /*pool*/, uint32_t /*blocks*/) {
+    return nullptr;
+  }
 
   // How many rows a forward pass of `rows` should have; the others are padding. `decode`: each row
   // is of another sequence.

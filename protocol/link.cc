@@ -1,6 +1,7 @@
 #include "protocol/link.h"
 
 #include <charconv>
+#include <utility>
 
 namespace headrace {
 namespace {
@@ -23,6 +24,11 @@ bool host_is_clean(std::string_view host, bool v6) {
 }
 
 }  // namespace
+
+void Link::send(Bytes head, Payload payload) {
+  head.insert(head.end(), payload.bytes.begin(), payload.bytes.end());
+  send(std::move(head));
+}
 
 Result<Endpoint> parse_endpoint(std::string_view text) {
   std::string_view host;

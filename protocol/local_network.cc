@@ -1,5 +1,6 @@
 #include "protocol/local_network.h"
 
+#include <algorithm>
 #include <deque>
 #include <map>
 #include <mutex>
@@ -26,6 +27,7 @@ struct End : std::enable_shared_from_this<End> {
   void hang_up(Status why);
   void wake();
   void drain();
+  bool take(Bytes& frame);
   void report_drained();
   void release();
 
@@ -41,6 +43,9 @@ struct End : std::enable_shared_from_this<End> {
   std::function<void()> on_drained;
   size_t drained_level = 0;
   bool above_level = false;
+  size_t head = 0;
+  Land land;
+  bool waiting = false;  // for resume()
 
   std::mutex mutex;
   std::shared_ptr<End> other;  // reset by whoever ends the link
@@ -118,20 +123,8 @@ void End::drain() {
     awake = false;
   }
   if (!started && !over) return;
-  while (!over) {
-    Bytes frame;
-    std::shared_ptr<End> sender;
-    {
-      std::lock_guard lock(mutex);
-      if (inbox.empty()) break;
-      frame = std::move(inbox.front());
-      inbox.pop_front();
-      inbox_bytes -= frame.size();
-      sender = other;
-    }
-    if (sender) sender->strand->post([sender] { sender->report_drained(); });
-    on_frame(std::move(frame));
-  }
+  for (Bytes frame; !over && take(frame);) on_frame(std::move(frame));
+  if (waiting) return;
   std::optional<Status> why;
   {
     std::lock_guard lock(mutex);
@@ -141,6 +134,32 @@ void End::drain() {
   over = true;
   release();
   if (const auto call = std::exchange(on_closed, nullptr)) call(std::move(*why));
+}
+
+// The next frame, landed if it is one of those.
+bool End::take(Bytes& frame) {
+  std::unique_lock lock(mutex);
+  if (waiting || inbox.empty()) return false;
+  const Bytes& front = inbox.front();  // nobody else takes it, and a deque keeps it in its place
+  const size_t size = front.size();
+  Landing landing;
+  if (land && size > head) {
+    lock.unlock();
+    landing = land(std::span(front).first(head), size - head);
+    waiting = landing.way == Landing::Way::kWait;
+    if (waiting) return false;
+    if (landing.way == Landing::Way::kAt)
+      std::copy(front.begin() + static_cast<ptrdiff_t>(head), front.end(), landing.at);
+    lock.lock();
+  }
+  frame = std::move(inbox.front());
+  inbox.pop_front();
+  inbox_bytes -= size;
+  const std::shared_ptr<End> sender = other;
+  lock.unlock();
+  if (landing.way == Landing::Way::kAt) frame.resize(head);
+  if (sender) sender->strand->post([sender] { sender->report_drained(); });
+  return true;
 }
 
 void End::report_drained() {
@@ -185,6 +204,7 @@ void End::release() {
     self->on_frame = nullptr;
     self->on_closed = nullptr;
     self->on_drained = nullptr;
+    self->land = nullptr;
   });
 }
 
@@ -195,7 +215,15 @@ class LocalLink final : public Link {
   void start(std::function<void(Bytes)> on_frame, std::function<void(Status)> on_closed) override {
     end_->start(std::move(on_frame), std::move(on_closed));
   }
+  using Link::send;
   void send(Bytes frame) override { end_->send(std::move(frame)); }
+  void land(size_t head, Land land) override {
+    end_->head = head;
+    end_->land = std::move(land);
+  }
+  void resume() override {
+    if (std::exchange(end_->waiting, false)) end_->wake();
+  }
   size_t unsent() const override {
     const auto to = end_->over ? nullptr : other_of(*end_);
     if (!to) return 0;

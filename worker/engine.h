@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "kernels/device.h"
@@ -21,7 +22,7 @@ struct StepSequence {
   std::vector<Token> tokens;  // at least one
   bool sample = false;
   Sampling sampling;
-  uint32_t index = 0;  // of the token to choose in the generated sequence
+  uint32_t index = 0;                     // of the token to choose in the generated sequence
   std::vector<kernels::LogitEdit> edits;  // of the logits before sampling; ids ascending
 };
 
@@ -57,11 +58,18 @@ class Engine {
   // step begins to fill (position a multiple of block_tokens) is zeroed first, so unused slots are
   // zero.
   virtual void run(Step step, std::function<void(StepDone)> done) = 0;
-  // Bytes [offset, offset + bytes) of a block, valid until the next call of this engine. The caller
-  // sees to it that no step in flight touches a block that it reads or writes.
+  // A block's card().block_bytes, where the host uses the blocks as its own memory; else null. Of
+  // this and what follows: the caller sees to it that no step in flight touches a block that it
+  // reads or writes.
+  virtual std::byte* host_block(BlockId id) = 0;
+  // What copies the blocks where the host does not; else null. On one strand; it throws
+  // DeviceError.
+  virtual kernels::BlockCopies* copies() { return nullptr; }
+  // Such an error: the device does no more.
+  virtual void lost(const std::string& why) = 0;
+  // Bytes [offset, offset + bytes) of a block, valid until the next call of this engine. May wait
+  // for the device: for digests and tests.
   virtual std::span<const std::byte> read_block(BlockId id, size_t offset, size_t bytes) = 0;
-  // The bytes from `offset` on; done on return. They fit.
-  virtual void write_block(BlockId id, size_t offset, std::span<const std::byte> bytes) = 0;
 };
 
 }  // namespace headrace::worker

@@ -62,17 +62,19 @@ void HandoffReceiver::expect(ReceiveGrant grant) {
 
 bool HandoffReceiver::forget(TransferId transfer) {
   const auto it = expected_.find(transfer);
-  if (it == expected_.end()) return true;
-  const ChannelPtr channel = it->second.channel;
-  expected_.erase(it);
-  if (channel) drop(channel);
-  return true;
+  if (it != expected_.end()) {
+    const ChannelPtr channel = it->second.channel;
+    expected_.erase(it);
+    if (channel) drop(channel);
+  }
+  return !copying_.contains(transfer);
 }
 
 void HandoffReceiver::sweep() {
   const Instant now = strand_->now();
   const std::vector<ChannelPtr> channels = channels_;  // ending one changes the list
   for (const ChannelPtr& c : channels) {
+    if (c->wants_slot) c->heard = now;  // it is us who do not listen
     if (!c->transfer) {
       if (now - c->heard >= options_.hello) {
         refuse(c, error(Errc::kDeadline, "no hello in time"));
@@ -116,27 +118,43 @@ void HandoffReceiver::on_accept(std::unique_ptr<Link> link) {
 void HandoffReceiver::on_frame(const ChannelPtr& channel, const Bytes& bytes) {
   if (!channel->link) return;  // it has ended
   channel->heard = strand_->now();
+  if (const auto slice = std::exchange(channel->landing, std::nullopt)) {
+    note_progress(*channel);
+    const Status status = landed(channel, expected_.at(channel->transfer).grant, *slice);
+    return status.ok() ? void() : end(channel, status);
+  }
   const auto frame = decode_handoff(bytes);
   if (!frame) return end(channel, wrong(frame.error().message));
   if (!channel->transfer) {
     if (const auto* hello = std::get_if<handoff::Hello>(&*frame)) return on_hello(channel, *hello);
     return refuse(channel, wrong("the first frame is not hello"));
   }
-  const auto it = expected_.find(channel->transfer);
-  CHECK(it != expected_.end() && it->second.channel == channel);
-  const ReceiveGrant& grant = it->second.grant;
+  const ReceiveGrant& grant = expected_.at(channel->transfer).grant;
   Status status;
-  if (const auto* slice = std::get_if<handoff::Slice>(&*frame)) {
-    note_progress(*channel);
-    status = on(*channel, grant, *slice);
+  if (std::holds_alternative<handoff::Alive>(*frame)) {
+  } else if (channel->commit) {
+    status = wrong("a frame behind the commit");
+  } else if (const auto* slice = std::get_if<handoff::Slice>(&*frame)) {
+    // It did not land: something is wrong with it, or with its place.
+    status = check(*channel, grant, *slice, slice->bytes.size());
+    if (status.ok()) status = error(Errc::kStale, "the block was freed");
   } else if (const auto* chunk = std::get_if<handoff::ChunkEnd>(&*frame)) {
     status = on(*channel, grant, *chunk);
+    if (status.ok() && channel->slot) scatter(channel, grant);
   } else if (const auto* commit = std::get_if<handoff::Commit>(&*frame)) {
-    return end(channel, verify(*channel, grant, *commit));
-  } else if (!std::holds_alternative<handoff::Alive>(*frame)) {
+    channel->commit = *commit;
+    return finish(channel, grant);
+  } else {
     status = wrong("a frame that does not belong here");
   }
   if (!status.ok()) end(channel, std::move(status));
+}
+
+// Once all chunks are checked.
+void HandoffReceiver::finish(const ChannelPtr& channel, const ReceiveGrant& grant) {
+  if (!channel->commit) return;
+  if (!channel->checks.empty() && !planted(Mistake::kDecodeUnverified)) return;
+  end(channel, verify(*channel, grant, *channel->commit));
 }
 
 // Before a slice is taken.
@@ -153,8 +171,12 @@ void HandoffReceiver::on_hello(const ChannelPtr& channel, const handoff::Hello& 
   Expected& expected = expected_.at(hello.transfer);
   expected.channel = channel;
   channel->transfer = hello.transfer;
-  channel->block = channel->chunk_first = expected.grant.first_block;
+  channel->block = channel->chunk_first = channel->summed = expected.grant.first_block;
   channel->progress = strand_->now();
+  channel->link->land(kSliceHead, [this, weak = std::weak_ptr(channel)](auto head, size_t rest) {
+    const auto c = weak.lock();  // we are here: the link is ours
+    return c ? place(c, head, rest) : Landing{};
+  });
   send(*channel, handoff::HelloAck{});
   host_.began(hello.transfer);
 }
@@ -188,15 +210,16 @@ Status HandoffReceiver::check_hello(const handoff::Hello& hello) const {
   return {};
 }
 
-Status HandoffReceiver::on(Channel& channel, const ReceiveGrant& grant,
-                           const handoff::Slice& slice) {
+// What is wrong with a slice that comes now.
+Status HandoffReceiver::check(const Channel& channel, const ReceiveGrant& grant,
+                              const handoff::Slice& slice, size_t bytes) const {
   if (slice.chunk != channel.chunk) return wrong("chunk " + versus(slice.chunk, channel.chunk));
   if (channel.block >= blocks_of(grant)) return wrong("more blocks than were announced");
   if (slice.block != channel.block) return wrong("block " + versus(slice.block, channel.block));
   if (slice.offset != channel.offset) {
     return wrong("offset " + versus(slice.offset, channel.offset));
   }
-  if (slice.bytes.size() > layout_.block_bytes - channel.offset) {
+  if (bytes > layout_.block_bytes - channel.offset) {
     return wrong("a slice passes the end of its block");
   }
   const BlockRef target = grant.blocks[channel.block - grant.first_block];
@@ -204,15 +227,113 @@ Status HandoffReceiver::on(Channel& channel, const ReceiveGrant& grant,
     return error(Errc::kStale,
                  "generation " + versus(raw(slice.generation), raw(target.generation)));
   }
-  if (!host_.write(target, channel.offset, slice.bytes))
-    return error(Errc::kStale, "the block was freed");
-  channel.crc = crc32c(slice.bytes, channel.crc);
-  channel.offset += static_cast<uint32_t>(slice.bytes.size());
-  bytes_received_ += slice.bytes.size();
-  channel.times.bytes += slice.bytes.size();
-  if (channel.offset == layout_.block_bytes) {
-    channel.offset = 0;
-    ++channel.block;
+  return {};
+}
+
+// Where a slice goes, if it is the one that comes next. Else its frame is reported, and ends the
+// hand-off.
+Landing HandoffReceiver::place(const ChannelPtr& channel, std::span<const std::byte> head,
+                               size_t bytes) {
+  const auto slice = decode_slice_head(head);
+  if (!slice || !channel->link || channel->commit) return {};
+  const ReceiveGrant& grant = expected_.at(channel->transfer).grant;
+  if (!check(*channel, grant, *slice, bytes).ok()) return {};
+  const BlockRef target = grant.blocks[slice->block - grant.first_block];
+  if (!host_.ours(target)) return {};
+  std::byte* const at = host_.memory.stage != nullptr
+                            ? slot_memory(channel, *slice)
+                            : host_.memory.host(target.block) + slice->offset;
+  if (at == nullptr) return {Landing::Way::kWait};
+  channel->landing = *slice;
+  channel->landing->bytes = {at, bytes};
+  return {Landing::Way::kAt, at};
+}
+
+// Null: no slot is there yet.
+std::byte* HandoffReceiver::slot_memory(const ChannelPtr& channel, const handoff::Slice& slice) {
+  if (channel->slot) {
+    const size_t before = (slice.block - channel->slot_first) * layout_.block_bytes;
+    return channel->slot->host().data() + before + slice.offset;
+  }
+  channel->wants_slot = true;
+  host_.memory.stage->lend(kernels::CopyWay::kIn,
+                           [this, weak_self = std::weak_ptr(self_),
+                            weak = std::weak_ptr(channel)](BlockStage::SlotPtr slot) {
+                             const auto self = weak_self.lock();
+                             const auto c = weak.lock();
+                             if (self && c && c->link) got_slot(*c, std::move(slot));
+                           });
+  return nullptr;
+}
+
+void HandoffReceiver::got_slot(Channel& channel, BlockStage::SlotPtr slot) {
+  channel.slot = std::move(slot);
+  channel.slot_first = channel.block;
+  channel.wants_slot = false;
+  channel.link->resume();
+}
+
+Status HandoffReceiver::landed(const ChannelPtr& channel, const ReceiveGrant& grant,
+                               const handoff::Slice& slice) {
+  const size_t bytes = slice.bytes.size();
+  if (!channel->slot) channel->crc = crc32c(slice.bytes, channel->crc);
+  channel->offset += static_cast<uint32_t>(bytes);
+  bytes_received_ += bytes;
+  channel->times.bytes += bytes;
+  if (channel->offset < layout_.block_bytes) return {};
+  channel->offset = 0;
+  ++channel->block;
+  if (!channel->slot) return {};
+  const uint32_t held = channel->block - channel->slot_first;
+  if (held == host_.memory.stage->slot_blocks()) scatter(channel, grant);
+  return {};
+}
+
+// What is in the slot goes to its blocks; their sums come back.
+void HandoffReceiver::scatter(const ChannelPtr& channel, const ReceiveGrant& grant) {
+  const uint32_t first = channel->slot_first;
+  std::vector<BlockId> blocks;
+  for (uint32_t b = first; b < channel->block; ++b) {
+    const BlockRef target = grant.blocks[b - grant.first_block];
+    if (!host_.ours(target)) return end(channel, error(Errc::kStale, "the block was freed"));
+    blocks.push_back(target.block);
+  }
+  const TransferId transfer = channel->transfer;
+  ++copying_[transfer];
+  host_.memory.stage->copy(
+      std::exchange(channel->slot, nullptr), blocks, true,
+      [this, weak = std::weak_ptr(self_), channel, transfer, first](const auto& copied) {
+        if (weak.lock()) scattered(channel, transfer, first, copied);
+      });
+}
+
+void HandoffReceiver::scattered(const ChannelPtr& channel, TransferId transfer, uint32_t first,
+                                const BlockStage::Copied& copied) {
+  const auto it = copying_.find(transfer);
+  if (--it->second == 0) copying_.erase(it);
+  if (!channel->link) {
+    if (!copying_.contains(transfer) && host_.stopped) host_.stopped(transfer);
+    return;
+  }
+  if (!copied.status.ok()) {
+    return end(channel, error(Errc::kUnavailable, copied.status.message));
+  }
+  for (size_t i = 0; i < copied.crcs.size(); ++i)
+    channel->sums.emplace(first + static_cast<uint32_t>(i), copied.crcs[i]);
+  if (Status status = check_sums(*channel); !status.ok()) return end(channel, std::move(status));
+  finish(channel, expected_.at(transfer).grant);
+}
+
+// Of as many chunks as have all their sums.
+Status HandoffReceiver::check_sums(Channel& channel) {
+  while (!channel.checks.empty() && channel.sums.contains(channel.summed)) {
+    Check& c = channel.checks.front();
+    const auto sum = channel.sums.extract(channel.summed++);
+    c.crc = crc32c_append(c.crc, sum.mapped(), layout_.block_bytes);
+    if (++c.seen < c.end.count) continue;
+    const Check whole = c;
+    channel.checks.pop_front();
+    if (Status status = finish_chunk(channel, whole.end, whole.crc); !status.ok()) return status;
   }
   return {};
 }
@@ -228,15 +349,19 @@ Status HandoffReceiver::on(Channel& channel, const ReceiveGrant& grant,
                  std::to_string(end.first) + ", expected " + std::to_string(count) + " from " +
                  std::to_string(channel.chunk_first));
   }
-  if (planted(Mistake::kCrcBelieved)) channel.crc = end.crc;
-  if (end.crc != channel.crc) {
-    return wrong("CRC of chunk " + std::to_string(end.chunk) + " is wrong");
-  }
   CHECK(channel.block - grant.first_block <= grant.blocks.size());
-  channel.digest.add(channel.chunk, channel.crc);
-  channel.crc = 0;
   channel.chunk_first = channel.block;
   ++channel.chunk;
+  if (host_.memory.stage == nullptr)
+    return finish_chunk(channel, end, std::exchange(channel.crc, 0));
+  channel.checks.push_back({end, 0, 0});
+  return check_sums(channel);
+}
+
+Status HandoffReceiver::finish_chunk(Channel& channel, const handoff::ChunkEnd& end, uint32_t crc) {
+  if (planted(Mistake::kCrcBelieved)) crc = end.crc;
+  if (end.crc != crc) return wrong("CRC of chunk " + std::to_string(end.chunk) + " is wrong");
+  channel.digest.add(end.chunk, crc);
   return {};
 }
 

@@ -1,12 +1,15 @@
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "protocol/link.h"
+#include "worker/block_stage.h"
 #include "worker/handoff_options.h"
 #include "worker/handoff_wire.h"
 
@@ -30,10 +33,12 @@ struct ReceiveTimes {
   Duration on_wire{};  // inside chunks
 };
 
-// D's half of all hand-offs: listens, admits a sender by its hello, copies slices into granted
-// blocks, verifies. The only writer into granted blocks; it writes only inside its own callbacks,
-// only into the block, generation and offset that come next, and only what fits. After forget() or
-// `ended` it does not write for that transfer again: D's proof that its reader has stopped.
+// D's half of all hand-offs: listens, admits a sender by its hello, puts slices into granted
+// blocks, verifies. The only writer into granted blocks: only into the block, generation and offset
+// that come next, and only what fits. Blocks in the host's memory are written by the link, where a
+// slice was told to land, inside tasks of the strand; blocks of a device from staging slots, where
+// slices land first. After forget() has said so nothing writes for that transfer: D's proof that
+// its reader has stopped.
 //
 // Every chunk must come once and in order with the right CRC, and Commit must name their count,
 // their digest and the granted number of tokens; else the hand-off is rejected and the channel
@@ -41,12 +46,14 @@ struct ReceiveTimes {
 class HandoffReceiver {
  public:
   struct Host {
-    // Puts bytes into the block from the offset on; false when the name is no longer that of a held
-    // block.
-    std::function<bool(BlockRef, size_t offset, std::span<const std::byte>)> write;
+    // Whether this is still the name of a block that is held to be written.
+    std::function<bool(BlockRef)> ours;
+    BlockMemory memory;
     std::function<void(TransferId)> began;          // a sender was admitted
     std::function<void(TransferId, Status)> ended;  // ok: verified. Already forgotten here
     std::function<void(TransferId, const ReceiveTimes&)> times{};  // just before `ended`; or none
+    // The device has ended what it still wrote for it when forget() was called.
+    std::function<void(TransferId)> stopped{};
   };
   struct Layout {
     Digest digest;
@@ -64,8 +71,7 @@ class HandoffReceiver {
   Endpoint endpoint() const { return listener_->endpoint(); }
   void expect(ReceiveGrant grant);
   // Closes the channel, if there is one; `ended` does not follow. Unknown: nothing happens. True:
-  // nothing writes for it any more. Always so here, since the only writer are our own callbacks;
-  // a transport that writes by itself may have to say no (quarantine.h).
+  // nothing writes for it any more. False: a device still copies, `stopped` follows.
   bool forget(TransferId transfer);
   // Deadlines and signs of life; the owner calls it each 100 ms.
   void sweep();
@@ -78,6 +84,11 @@ class HandoffReceiver {
   uint64_t bytes_received() const { return bytes_received_; }
 
  private:
+  struct Check {  // of a chunk whose blocks a device is copying
+    handoff::ChunkEnd end;
+    uint32_t seen = 0;  // blocks
+    uint32_t crc = 0;   // of these
+  };
   struct Channel {
     std::unique_ptr<Link> link;
     TransferId transfer;  // zero until admitted
@@ -91,6 +102,15 @@ class HandoffReceiver {
     uint32_t crc = 0;          // of the chunk so far
     ReceiveTimes times;
     ChunkDigest digest;
+    std::optional<handoff::Slice> landing;  // a slice whose bytes are coming to their place
+    // Of a device's blocks only.
+    BlockStage::SlotPtr slot;  // for blocks from slot_first on
+    uint32_t slot_first = 0;
+    bool wants_slot = false;            // the link waits for it
+    std::map<uint32_t, uint32_t> sums;  // of blocks that were copied, not yet part of a check
+    uint32_t summed = 0;                // block whose sum is wanted next
+    std::deque<Check> checks;
+    std::optional<handoff::Commit> commit;  // waits for them
   };
   struct Expected {
     ReceiveGrant grant;
@@ -105,7 +125,18 @@ class HandoffReceiver {
   void on_hello(const ChannelPtr& channel, const handoff::Hello& hello);
   void note_progress(Channel& channel);
   Status check_hello(const handoff::Hello& hello) const;
-  Status on(Channel& channel, const ReceiveGrant& grant, const handoff::Slice& slice);
+  Landing place(const ChannelPtr& channel, std::span<const std::byte> head, size_t bytes);
+  std::byte* slot_memory(const ChannelPtr& channel, const handoff::Slice& slice);
+  void got_slot(Channel& channel, BlockStage::SlotPtr slot);
+  Status check(const Channel& channel, const ReceiveGrant& grant, const handoff::Slice& slice,
+               size_t bytes) const;
+  Status landed(const ChannelPtr& channel, const ReceiveGrant& grant, const handoff::Slice& slice);
+  void scatter(const ChannelPtr& channel, const ReceiveGrant& grant);
+  void scattered(const ChannelPtr& channel, TransferId transfer, uint32_t first,
+                 const BlockStage::Copied& copied);
+  Status check_sums(Channel& channel);
+  Status finish_chunk(Channel& channel, const handoff::ChunkEnd& end, uint32_t crc);
+  void finish(const ChannelPtr& channel, const ReceiveGrant& grant);
   Status on(Channel& channel, const ReceiveGrant& grant, const handoff::ChunkEnd& end);
   Status verify(const Channel& channel, const ReceiveGrant& grant,
                 const handoff::Commit& commit) const;
@@ -121,6 +152,7 @@ class HandoffReceiver {
   Host host_;
   std::shared_ptr<HandoffReceiver*> self_;  // callbacks hold it weakly
   std::map<TransferId, Expected> expected_;
+  std::map<TransferId, uint32_t> copying_;  // a device, for these
   std::vector<ChannelPtr> channels_;
   std::unique_ptr<Listener> listener_;
   uint64_t refused_ = 0;

@@ -9,7 +9,7 @@
 namespace headrace::worker {
 
 HandoffSender::HandoffSender(std::shared_ptr<Strand> strand, Network& network,
-                             const HandoffOptions& options, SendJob job, Memory memory,
+                             const HandoffOptions& options, SendJob job, BlockMemory memory,
                              std::function<void(Status)> done)
     : strand_(std::move(strand)),
       network_(network),
@@ -28,8 +28,24 @@ HandoffSender::HandoffSender(std::shared_ptr<Strand> strand, Network& network,
 }
 
 HandoffSender::~HandoffSender() {
-  // We may be inside one of the link's callbacks: let it go afterwards.
-  if (link_) strand_->post([link = std::move(link_)] {});
+  if (!link_) return;
+  link_->close();  // it reads no block any more
+  // We may be inside one of its callbacks: let it go afterwards.
+  strand_->post([link = std::move(link_)] {});
+}
+
+bool HandoffSender::stop(std::function<void()> stopped) {
+  if (state_ != State::kEnded) {
+    watch_wire();
+    state_ = State::kEnded;
+    runs_.clear();
+    pieces_.clear();
+    if (link_) link_->close();
+  }
+  done_ = nullptr;
+  if (gathering_ == 0) return true;
+  stopped_ = std::move(stopped);
+  return false;
 }
 
 void HandoffSender::push(std::vector<BlockId> run) {
@@ -37,7 +53,8 @@ void HandoffSender::push(std::vector<BlockId> run) {
   if (run.empty()) return;
   const uint32_t first = pushed_;
   pushed_ += static_cast<uint32_t>(run.size());
-  runs_.push_back({first, std::move(run), 0, 0, 0});
+  runs_.push_back({first, std::move(run), 0});
+  prepare();
   pump();
 }
 
@@ -132,22 +149,74 @@ void HandoffSender::on_frame(const Bytes& bytes) {
   pump();
 }
 
+// Makes pieces of runs, as many as may be under way.
+void HandoffSender::prepare() {
+  while (!runs_.empty() && state_ != State::kEnded) {
+    if (memory_.stage != nullptr && pieces_.size() >= kAhead) return;
+    Run& run = runs_.front();
+    take_piece(run, memory_.stage != nullptr ? memory_.stage->slot_blocks() : run.blocks.size());
+    if (run.taken == run.blocks.size()) runs_.pop_front();
+  }
+}
+
+void HandoffSender::take_piece(Run& run, size_t blocks_max) {
+  const size_t n = std::min(run.blocks.size() - run.taken, blocks_max);
+  const auto begin = run.blocks.begin() + static_cast<ptrdiff_t>(run.taken);
+  auto piece = std::make_shared<Piece>();
+  piece->blocks.assign(begin, begin + static_cast<ptrdiff_t>(n));
+  piece->first = run.first + static_cast<uint32_t>(run.taken);
+  piece->run_first = run.first;
+  run.taken += n;
+  if (run.taken == run.blocks.size()) piece->run_count = static_cast<uint32_t>(run.taken);
+  piece->ready = memory_.stage == nullptr;
+  pieces_.push_back(piece);
+  if (piece->ready) return;
+  memory_.stage->lend(kernels::CopyWay::kOut,
+                      [weak = std::weak_ptr(self_), piece](BlockStage::SlotPtr slot) {
+                        if (auto self = weak.lock()) (*self)->gather(piece, std::move(slot));
+                      });
+}
+
+void HandoffSender::gather(const PiecePtr& piece, BlockStage::SlotPtr slot) {
+  if (state_ == State::kEnded) return;
+  piece->slot = std::move(slot);
+  ++gathering_;
+  memory_.stage->copy(piece->slot, piece->blocks, true,
+                      [weak = std::weak_ptr(self_), piece](const BlockStage::Copied& copied) {
+                        if (auto self = weak.lock()) (*self)->gathered(piece, copied);
+                      });
+}
+
+void HandoffSender::gathered(const PiecePtr& piece, const BlockStage::Copied& copied) {
+  --gathering_;
+  if (state_ == State::kEnded) {
+    if (gathering_ == 0 && stopped_) std::exchange(stopped_, nullptr)();
+    return;
+  }
+  if (!copied.status.ok()) return end(failure(Errc::kUnavailable, copied.status.message));
+  piece->crcs.assign(copied.crcs.begin(), copied.crcs.end());
+  piece->ready = true;
+  pump();
+}
+
 void HandoffSender::pump() {
   while (state_ == State::kStreaming && link_->unsent() < options_.window_bytes) {
-    if (runs_.empty()) {
+    if (pieces_.empty()) {
       if (!finished_) return watch_wire();
       send(handoff::Commit{chunk_, job_.tokens, digest_.value()});
       state_ = State::kCommitted;
       state_since_ = strand_->now();
       return watch_wire();
     }
-    Run& run = runs_.front();
-    if (run.block < run.blocks.size()) {
-      send_slice(run);
-    } else {
-      send_chunk_end(run);
-      runs_.pop_front();
+    Piece& piece = *pieces_.front();
+    if (!piece.ready) return watch_wire();
+    if (piece.block < piece.blocks.size()) {
+      send_slice(piece);
+      continue;
     }
+    if (piece.run_count > 0) send_chunk_end(piece);
+    pieces_.pop_front();
+    prepare();
   }
   watch_wire();
 }
@@ -156,33 +225,39 @@ void HandoffSender::pump() {
 void HandoffSender::watch_wire() {
   const Instant now = strand_->now();
   const size_t unsent = link_ && state_ == State::kStreaming ? link_->unsent() : 0;
-  const bool waits = state_ == State::kStreaming && (unsent > 0 || !runs_.empty());
+  const bool waits = state_ == State::kStreaming && (unsent > 0 || !pieces_.empty());
   if (!waits || unsent < unsent_) moved_ = now;
   unsent_ = unsent;
   if (std::exchange(busy_, waits || state_ == State::kCommitted)) on_wire_ += now - busy_since_;
   busy_since_ = now;
 }
 
-void HandoffSender::send_slice(Run& run) {
-  const size_t n = std::min<size_t>(options_.slice_bytes, job_.block_bytes - run.offset);
-  const auto bytes = memory_(run.blocks[run.block], run.offset, n);
+void HandoffSender::send_slice(Piece& piece) {
+  const size_t n = std::min<size_t>(options_.slice_bytes, job_.block_bytes - piece.offset);
+  const std::byte* const block = piece.slot
+                                     ? piece.slot->host().data() + piece.block * job_.block_bytes
+                                     : memory_.host(piece.blocks[piece.block]);
+  const std::span<const std::byte> bytes(block + piece.offset, n);
   if (bytes_sent_ == 0) waited_ = strand_->now() - made_;
   moved_ = strand_->now();
-  const auto index = static_cast<uint32_t>(run.first + run.block);
+  const auto index = static_cast<uint32_t>(piece.first + piece.block);
   const BlockRef target = job_.grant.blocks[index - job_.grant.first_block];
-  send(handoff::Slice{chunk_, index, target.generation, static_cast<uint32_t>(run.offset), bytes});
-  run.crc = crc32c(bytes, run.crc);
+  spoke_ = moved_;
+  if (!piece.slot) crc_ = crc32c(bytes, crc_);
+  link_->send(encode_slice_head(
+                  {chunk_, index, target.generation, static_cast<uint32_t>(piece.offset), bytes}),
+              Payload{bytes, piece.slot});
   bytes_sent_ += n;
-  run.offset += n;
-  if (run.offset == job_.block_bytes) {
-    run.offset = 0;
-    ++run.block;
-  }
+  piece.offset += n;
+  if (piece.offset < job_.block_bytes) return;
+  if (piece.slot) crc_ = crc32c_append(crc_, piece.crcs[piece.block], job_.block_bytes);
+  piece.offset = 0;
+  ++piece.block;
 }
 
-void HandoffSender::send_chunk_end(const Run& run) {
-  send(handoff::ChunkEnd{chunk_, run.first, static_cast<uint32_t>(run.blocks.size()), run.crc});
-  digest_.add(chunk_, run.crc);
+void HandoffSender::send_chunk_end(const Piece& piece) {
+  send(handoff::ChunkEnd{chunk_, piece.run_first, piece.run_count, crc_});
+  digest_.add(chunk_, std::exchange(crc_, 0));
   ++chunk_;
 }
 
@@ -196,11 +271,12 @@ void HandoffSender::end(Status status) {
   watch_wire();
   state_ = State::kEnded;
   runs_.clear();
+  pieces_.clear();
   if (link_) link_->close();
   strand_->post([weak = std::weak_ptr(self_), s = std::move(status)]() mutable {
     if (auto self = weak.lock()) {
       const auto done = std::move((*self)->done_);  // it may destroy the sender
-      done(std::move(s));
+      if (done) done(std::move(s));
     }
   });
 }

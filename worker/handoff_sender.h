@@ -9,6 +9,7 @@
 
 #include "protocol/link.h"
 #include "protocol/messages.h"
+#include "worker/block_stage.h"
 #include "worker/handoff_options.h"
 #include "worker/handoff_wire.h"
 
@@ -29,17 +30,18 @@ struct SendJob {
 // P's half of one hand-off: dials D, says hello, pushes runs of finished blocks while later ones
 // are computed, commits, waits for the verdict. Lives on one strand with its owner.
 //
-// It reads a block only inside its own calls and callbacks, by copying into a frame; so once it is
-// destroyed, or has reported an end, nothing here reads the blocks any more: the owner's proof that
-// they may be freed. A link that does not drain stops it (window_bytes), not the engine.
+// Blocks in the host's memory are read by its link, inside tasks of the strand; blocks of a device
+// are first copied to staging slots, kAhead at a time, while the one before is on its way. After
+// stop() has said so nothing here reads the blocks any more: the owner's proof that they may be
+// freed. A link that does not drain stops it (window_bytes), not the engine.
 class HandoffSender {
  public:
-  // Bytes of a block from the offset on, valid until the next call.
-  using Memory = std::function<std::span<const std::byte>(BlockId, size_t offset, size_t bytes)>;
+  static constexpr size_t kAhead = 2;
+
   // `done` comes once, posted, never from inside a call and never after destruction: ok when D has
   // taken ownership.
   HandoffSender(std::shared_ptr<Strand> strand, Network& network, const HandoffOptions& options,
-                SendJob job, Memory memory, std::function<void(Status)> done);
+                SendJob job, BlockMemory memory, std::function<void(Status)> done);
   ~HandoffSender();
   HandoffSender(const HandoffSender&) = delete;
 
@@ -50,6 +52,10 @@ class HandoffSender {
   void finish();
   // Deadlines and signs of life; the owner calls it each 100 ms.
   void sweep();
+  // Ends it, if it has not ended; `done` does not follow. True: no block is read any more. False:
+  // the device still does; `stopped` follows when it has ended, and only then may this be
+  // destroyed.
+  bool stop(std::function<void()> stopped);
   uint64_t bytes_sent() const { return bytes_sent_; }
   // From the construction to the first byte of KV; zero before it.
   Duration waited() const { return waited_; }
@@ -62,16 +68,31 @@ class HandoffSender {
   struct Run {
     uint32_t first = 0;  // index of its first block in the sequence
     std::vector<BlockId> blocks;
+    size_t taken = 0;  // so many are in pieces
+  };
+  // Blocks of one run that are ready to go out, or will be: all of it, or what a slot holds.
+  struct Piece {
+    std::vector<BlockId> blocks;
+    std::vector<uint32_t> crcs;  // of the blocks, where the device has made them
+    BlockStage::SlotPtr slot;    // none: in the host's memory
+    bool ready = false;
+    uint32_t first = 0;      // index of its first block in the sequence
+    uint32_t run_first = 0;  // of its run, which ends with it if run_count is not 0
+    uint32_t run_count = 0;
     size_t block = 0;   // next to send
     size_t offset = 0;  // in it
-    uint32_t crc = 0;
   };
+  using PiecePtr = std::shared_ptr<Piece>;
 
   void on_dialled(Result<std::unique_ptr<Link>> link);
   void on_frame(const Bytes& frame);
+  void prepare();
+  void take_piece(Run& run, size_t blocks_max);
+  void gather(const PiecePtr& piece, BlockStage::SlotPtr slot);
+  void gathered(const PiecePtr& piece, const BlockStage::Copied& copied);
   void pump();
-  void send_slice(Run& run);
-  void send_chunk_end(const Run& run);
+  void send_slice(Piece& piece);
+  void send_chunk_end(const Piece& piece);
   void send(const handoff::Frame& frame);
   void watch_wire();
   void end(Status status);
@@ -81,13 +102,17 @@ class HandoffSender {
   Network& network_;
   HandoffOptions options_;
   SendJob job_;
-  Memory memory_;
+  BlockMemory memory_;
   std::function<void(Status)> done_;
   std::shared_ptr<HandoffSender*> self_;  // callbacks hold it weakly
   std::unique_ptr<Link> link_;
   State state_ = State::kDialing;
-  std::deque<Run> runs_;
-  uint32_t pushed_ = 0;  // index of the block to be pushed next
+  std::function<void()> stopped_;
+  std::deque<Run> runs_;  // not yet in pieces
+  std::deque<PiecePtr> pieces_;
+  size_t gathering_ = 0;  // copies of the device under way
+  uint32_t crc_ = 0;      // of the chunk so far
+  uint32_t pushed_ = 0;   // index of the block to be pushed next
   bool finished_ = false;
   uint32_t chunk_ = 0;
   ChunkDigest digest_;

@@ -85,16 +85,21 @@ Bytes write(const handoff::Hello& h) {
 Bytes write(const handoff::HelloAck&) { return Writer(Kind::kHelloAck).take(); }
 Bytes write(const handoff::Alive&) { return Writer(Kind::kAlive).take(); }
 
-Bytes write(const handoff::Slice& s) {
+Bytes write_head(const handoff::Slice& s, size_t room) {
   CHECK(s.bytes.size() <= kSliceBytesMax);
   Writer w(Kind::kSlice);
-  w.reserve(s.bytes.size() + 32);
+  w.reserve(kSliceHead + room);
   w.put(s.chunk);
   w.put(s.block);
   w.put(s.generation);
   w.put(s.offset);
-  w.put(s.bytes);
   return w.take();
+}
+
+Bytes write(const handoff::Slice& s) {
+  Bytes bytes = write_head(s, s.bytes.size());
+  bytes.insert(bytes.end(), s.bytes.begin(), s.bytes.end());
+  return bytes;
 }
 
 Bytes write(const handoff::ChunkEnd& c) {
@@ -143,12 +148,17 @@ Result<handoff::Frame> read_hello(Reader& r) {
   return handoff::Frame(h);
 }
 
-Result<handoff::Frame> read_slice(Reader& r) {
+handoff::Slice read_head(Reader& r) {
   handoff::Slice s;
   s.chunk = r.get<uint32_t>();
   s.block = r.get<uint32_t>();
   s.generation = r.get<Generation>();
   s.offset = r.get<uint32_t>();
+  return s;
+}
+
+Result<handoff::Frame> read_slice(Reader& r) {
+  handoff::Slice s = read_head(r);
   s.bytes = r.rest();
   if (!r.finished() || s.bytes.empty()) return malformed("a slice has a wrong length");
   if (s.bytes.size() > kSliceBytesMax) return malformed("a slice is longer than 1 MiB");
@@ -177,6 +187,14 @@ Result<handoff::Frame> whole(const Reader& r, T frame, const char* what) {
 
 Bytes encode_handoff(const handoff::Frame& frame) {
   return std::visit([](const auto& f) { return write(f); }, frame);
+}
+
+Bytes encode_slice_head(const handoff::Slice& slice) { return write_head(slice, 0); }
+
+std::optional<handoff::Slice> decode_slice_head(std::span<const std::byte> head) {
+  Reader r(head);
+  if (head.size() != kSliceHead || Kind{r.get<uint8_t>()} != Kind::kSlice) return std::nullopt;
+  return read_head(r);
 }
 
 Result<handoff::Frame> decode_handoff(std::span<const std::byte> frame) {

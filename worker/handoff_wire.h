@@ -3,6 +3,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <variant>
@@ -92,7 +93,13 @@ using Frame = std::variant<Hello, HelloAck, Slice, ChunkEnd, Commit, Verdict, Al
 
 }  // namespace handoff
 
+// What a slice's frame has in front of its bytes.
+constexpr size_t kSliceHead = 1 + 4 * sizeof(uint32_t);
+
 Bytes encode_handoff(const handoff::Frame& frame);
+Bytes encode_slice_head(const handoff::Slice& slice);
+// The head of a slice's frame, without bytes; nothing if it is another's.
+std::optional<handoff::Slice> decode_slice_head(std::span<const std::byte> head);
 // Any bytes: kInvalid, never a crash. A Slice in the result lives as long as `frame`.
 Result<handoff::Frame> decode_handoff(std::span<const std::byte> frame);
 

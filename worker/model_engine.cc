@@ -60,6 +60,7 @@ ModelEngine::ModelEngine(std::shared_ptr<const ModelFile> file,
       memory_(device_->allocate(card_.block_bytes * options.blocks)),
       pool_{.layout = file_->kv_layout(CardOptions::of(*device_, options.block_tokens)),
             .base = memory_.data()},
+      copies_(device_->block_copies(pool_, options.blocks)),
       model_(file_, std::move(weights), *device_, pool_, options.rows_max),
       thread_([this] { loop(); }) {}
 
@@ -85,18 +86,13 @@ std::span<const std::byte> ModelEngine::read_block(BlockId id, size_t offset, si
   try {
     device_->read(copy_, from);
   } catch (const kernels::DeviceError& why) {
-    lost(why);
+    lost(why.what());
   }
   return copy_;
 }
 
-void ModelEngine::write_block(BlockId id, size_t offset, std::span<const std::byte> bytes) {
-  CHECK(offset <= card_.block_bytes && bytes.size() <= card_.block_bytes - offset);
-  try {
-    device_->write(memory_of(id) + offset, bytes);
-  } catch (const kernels::DeviceError& why) {
-    lost(why);
-  }
+std::byte* ModelEngine::host_block(BlockId id) {
+  return device_->host_visible() ? memory_of(id) : nullptr;
 }
 
 void ModelEngine::run(Step step, std::function<void(StepDone)> done) {
@@ -147,9 +143,9 @@ void ModelEngine::loop() {
   }
 }
 
-void ModelEngine::lost(const kernels::DeviceError& why) const {
-  if (options_.device_lost) return options_.device_lost(why.what());
-  std::fprintf(stderr, "headrace: %s; this worker ends\n", why.what());
+void ModelEngine::lost(const std::string& why) {
+  if (options_.device_lost) return options_.device_lost(why);
+  std::fprintf(stderr, "headrace: %s; this worker ends\n", why.c_str());
   std::_Exit(kDeviceLostExit);
 }
 
@@ -157,9 +153,9 @@ StepDone ModelEngine::execute(const Step& step) {
   try {
     return execute_on_device(step);
   } catch (const kernels::DeviceError& why) {
-    lost(why);
+    lost(why.what());
   } catch (const std::bad_alloc&) {
-    lost(kernels::DeviceError(device_->name() + ": no memory left for a step"));
+    lost(device_->name() + ": no memory left for a step");
   }
   StepDone done;
   done.sampled.assign(step.sequences.size(), -1);

@@ -47,8 +47,10 @@ class ModelEngine final : public Engine {
   uint32_t blocks() const override { return options_.blocks; }
   uint32_t rows_max() const override { return options_.rows_max; }
   void run(Step step, std::function<void(StepDone)> done) override;
+  std::byte* host_block(BlockId id) override;
+  kernels::BlockCopies* copies() override { return copies_.get(); }
+  void lost(const std::string& why) override;
   std::span<const std::byte> read_block(BlockId id, size_t offset, size_t bytes) override;
-  void write_block(BlockId id, size_t offset, std::span<const std::byte> bytes) override;
 
   const ModelFile& file() const { return *file_; }
   const kernels::Device& device() const { return *device_; }
@@ -67,7 +69,6 @@ class ModelEngine final : public Engine {
   StepDone execute(const Step& step);
   StepDone execute_on_device(const Step& step);
   void zero_new_blocks(const Step& step);
-  void lost(const kernels::DeviceError& why) const;
   std::byte* memory_of(BlockId id) const;
 
   std::shared_ptr<const ModelFile> file_;
@@ -78,6 +79,7 @@ class ModelEngine final : public Engine {
   // What was read last, where the host cannot see the device's memory.
   std::vector<std::byte> copy_;
   kernels::KvPool pool_;
+  std::unique_ptr<kernels::BlockCopies> copies_;  // where the host cannot see the blocks
   Model model_;
   std::vector<std::vector<float>> logits_;
 

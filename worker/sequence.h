@@ -73,6 +73,8 @@ struct Sequence {
   uint32_t pushed_blocks = 0;             // index of the block to be pushed next
   double compute_seconds = 0;             // of the steps that carried it
   bool quiesce = false;                   // kEnding: say Quiesced when freed
+  bool copying = false;                   // kEnding: a device still copies its blocks
+  Instant ended{};                        // kEnding: since
 
   // Index in the generated sequence of the next token.
   uint32_t next_index() const {

@@ -25,6 +25,10 @@ Worker::Worker(std::shared_ptr<Strand> strand, Network& network, Random& random,
       learner_(TimeModel{options_.limits, engine.card().cost, {}}),
       meter_(TimeModel{options_.limits, engine.card().cost, {}}, options_.role),
       probes_(options_.probes ? options_.probes : std::make_shared<Probes>()) {
+  if (kernels::BlockCopies* const copies = engine_.copies()) {
+    stage_ = std::make_unique<BlockStage>(strand_, *copies,
+                                          [this](const std::string& why) { engine_.lost(why); });
+  }
   CHECK(tokenizer_ != nullptr && engine_.rows_max() > 0 && options_.token_budget > 0);
   options_.running_max = std::min(options_.running_max, engine_.rows_max());
 }
@@ -34,35 +38,44 @@ Worker::~Worker() = default;
 Status Worker::start(Ref<Uplink> uplink) {
   CHECK(!receiver_ && !uplink_);
   if (options_.role != Role::kPrefill) {
-    HandoffReceiver::Host host;
-    host.write = [this](BlockRef ref, size_t offset, std::span<const std::byte> bytes) {
-      const bool ours = pool_.current(ref) && pool_.state(ref) == BlockState::kIncoming;
-      const bool late = planted(Mistake::kFreeOnCancel) || planted(Mistake::kRegrantEarly);
-      if (ours || late) engine_.write_block(ref.block, offset, bytes);
-      return ours || late;
-    };
-    host.began = [this](TransferId transfer) {
-      if (Sequence* s = find(transfer)) s->stage = Stage::kReceiving;
-      if (planted(Mistake::kReadIncoming)) received(transfer, {});
-    };
-    host.ended = [this](TransferId transfer, Status status) {
-      received(transfer, std::move(status));
-    };
-    host.times = [this](TransferId transfer, const ReceiveTimes& times) {
-      if (Sequence* s = find(transfer)) s->received = times;
-    };
-    const ModelCard& card = engine_.card();
-    auto receiver =
-        HandoffReceiver::listen(strand_, network_, options_.kv, options_.handoff,
-                                {layout_, card.block_tokens, card.block_bytes}, std::move(host));
-    if (!receiver) return std::move(receiver).error();
-    receiver_ = std::move(*receiver);
+    if (Status status = open_kv_channel(); !status.ok()) return status;
   }
   uplink_ = std::move(uplink);
   swept_ = strand_->now();
   sweep_due_ = swept_ + kSweepEvery;
   sweep_timer_ = strand_->after(kSweepEvery, [this] { sweep(); });
   return {};
+}
+
+Status Worker::open_kv_channel() {
+  HandoffReceiver::Host host;
+  host.ours = [this](BlockRef ref) {
+    const bool ours = pool_.current(ref) && pool_.state(ref) == BlockState::kIncoming;
+    return ours || planted(Mistake::kFreeOnCancel) || planted(Mistake::kRegrantEarly);
+  };
+  host.memory = block_memory();
+  host.began = [this](TransferId transfer) {
+    if (Sequence* s = find(transfer)) s->stage = Stage::kReceiving;
+    if (planted(Mistake::kReadIncoming)) received(transfer, {});
+  };
+  host.ended = [this](TransferId transfer, Status status) {
+    received(transfer, std::move(status));
+  };
+  host.times = [this](TransferId transfer, const ReceiveTimes& times) {
+    if (Sequence* s = find(transfer)) s->received = times;
+  };
+  host.stopped = [this](TransferId transfer) { copies_over(transfer); };
+  const ModelCard& card = engine_.card();
+  auto receiver =
+      HandoffReceiver::listen(strand_, network_, options_.kv, options_.handoff,
+                              {layout_, card.block_tokens, card.block_bytes}, std::move(host));
+  if (!receiver) return std::move(receiver).error();
+  receiver_ = std::move(*receiver);
+  return {};
+}
+
+BlockMemory Worker::block_memory() {
+  return {[this](BlockId id) { return engine_.host_block(id); }, stage_.get()};
 }
 
 // As peers reach it.
@@ -161,6 +174,7 @@ void Worker::sweep() {
     if (s.sender) s.sender->sweep();
   }
   check_deadlines(now);
+  check_copies(now);
   std::erase_if(finished_, [&](const auto& f) { return now - f.second.when >= kFinishedKept; });
   report_gauges(now);
   check_drain(now);  // its end may destroy us: only a beat follows
@@ -212,7 +226,8 @@ void Worker::fail(Key key, Status why) {
 }
 
 // Ends a sequence here. Its reader and its sender stop at once, by our own doing; its blocks are
-// freed now, or at the step boundary when a step in flight touches them.
+// freed now, or at the step boundary when a step in flight touches them, or when the device has
+// ended a copy of them that is under way.
 void Worker::release(Key key, bool quiesce) {
   const auto it = sequences_.find(key);
   CHECK(it != sequences_.end());
@@ -220,17 +235,53 @@ void Worker::release(Key key, bool quiesce) {
   if (s.stage != Stage::kEnding) {
     const bool reads_on =
         planted(Mistake::kRegrantEarly) || (quiesce && planted(Mistake::kFreeOnCancel));
-    if (receiver_ && !reads_on && !receiver_->forget(s.transfer)) quarantine(s);
-    s.sender.reset();
+    end_handoff(key, s, reads_on);
     s.stage = Stage::kEnding;
     s.quiesce = quiesce;
+    s.ended = strand_->now();
     by_transfer_.erase(s.transfer);
   }
-  if (s.in_step) return;
+  if (s.in_step || s.copying) return;
   const uint32_t freed = free_blocks(s);
   if (s.quiesce) tell(Quiesced{s.transfer, s.attempt, freed});
   sequences_.erase(it);
   schedule();
+}
+
+void Worker::end_handoff(Key key, Sequence& s, bool reads_on) {
+  if (receiver_ && !reads_on) s.copying = !receiver_->forget(s.transfer);
+  if (!s.sender) return;
+  s.copying = !s.sender->stop([this, key] { copies_over(key); });
+  if (!s.copying) s.sender.reset();
+}
+
+// No device copies blocks of this sequence any more.
+void Worker::copies_over(Key key) {
+  Sequence& s = sequences_.at(key);
+  CHECK(s.stage == Stage::kEnding && s.copying);
+  s.copying = false;
+  // It is the sender who calls.
+  if (s.sender) strand_->post([sender = std::move(s.sender)] {});
+  release(key, s.quiesce);
+}
+
+void Worker::copies_over(TransferId transfer) {
+  if (quarantine_.stopped(transfer) > 0) schedule();
+  for (const auto& [key, s] : sequences_) {
+    if (s.transfer == transfer && s.copying) return copies_over(key);
+  }
+}
+
+// Each sweep. Who has not stopped writing by now goes on by itself: its blocks are set apart.
+void Worker::check_copies(Instant now) {
+  std::vector<Key> over;
+  for (auto& [key, s] : sequences_) {
+    if (s.copying && s.rest == Hold::kIncoming && now - s.ended >= kStopGrace) over.push_back(key);
+  }
+  for (const Key key : over) {
+    quarantine(sequences_.at(key));
+    copies_over(key);
+  }
 }
 
 void Worker::remember(const Sequence& s, ToCoordinator last) {

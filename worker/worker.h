@@ -13,6 +13,7 @@
 #include "protocol/random.h"
 #include "protocol/slowdown.h"
 #include "worker/block_pool.h"
+#include "worker/block_stage.h"
 #include "worker/correction.h"
 #include "worker/engine.h"
 #include "worker/handoff_receiver.h"
@@ -77,6 +78,8 @@ class Worker : public std::enable_shared_from_this<Worker> {
   static constexpr int kStepFactor = 8;
   // From the end of the grace of a drain, when all is ended, until nobody waits for steps any more.
   static constexpr Duration kDrainLast = 1s;
+  // After the end of a sequence: until who still writes its blocks counts as not to be stopped.
+  static constexpr Duration kStopGrace = 500ms * kSlowdown;
 
   // `tokenizer`: the encoded TokenizerData whose digest the engine's card names.
   Worker(std::shared_ptr<Strand> strand, Network& network, Random& random, Engine& engine,
@@ -149,6 +152,12 @@ class Worker : public std::enable_shared_from_this<Worker> {
   bool paused() const;
   void fail(Key key, Status why);
   void release(Key key, bool quiesce);
+  void end_handoff(Key key, Sequence& s, bool reads_on);
+  void copies_over(Key key);
+  void copies_over(TransferId transfer);
+  void check_copies(Instant now);
+  Status open_kv_channel();
+  BlockMemory block_memory();
   void remember(const Sequence& s, ToCoordinator last);
   Key add(Sequence s);
   Sequence* find(TransferId transfer);
@@ -216,6 +225,7 @@ class Worker : public std::enable_shared_from_this<Worker> {
   BlockPool pool_;
   PrefixCache cache_;
   Quarantine quarantine_;
+  std::unique_ptr<BlockStage> stage_;  // where the host cannot use the blocks as its own memory
   CorrectionLearner learner_;
   SaturationMeter meter_;
   std::shared_ptr<Probes> probes_;  // never null

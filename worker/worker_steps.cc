@@ -192,8 +192,7 @@ void Worker::open_sender(Key key, Sequence& s) {
   job.tokens = static_cast<uint32_t>(s.tokens.size());
   job.grant = s.grant;
   s.sender = std::make_unique<HandoffSender>(
-      strand_, network_, options_.handoff, std::move(job),
-      [this](BlockId id, size_t offset, size_t n) { return engine_.read_block(id, offset, n); },
+      strand_, network_, options_.handoff, std::move(job), block_memory(),
       [this, key](Status status) { sent(key, std::move(status)); });
 }
 

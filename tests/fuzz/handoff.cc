@@ -49,13 +49,12 @@ struct Scene {
 
   Scene() {
     HandoffReceiver::Host host;
-    host.write = [this](BlockRef ref, size_t offset, std::span<const std::byte> bytes) {
+    host.ours = [this](BlockRef ref) {
       CHECK(!withdrawn);
       CHECK(raw(ref.block) < kBlocks && raw(ref.generation) == raw(ref.block) + 1);
-      CHECK(offset <= kBlockBytes && bytes.size() <= kBlockBytes - offset);
-      std::copy(bytes.begin(), bytes.end(), memory.begin() + raw(ref.block) * kBlockBytes + offset);
       return true;
     };
+    host.memory.host = [this](BlockId id) { return memory.data() + raw(id) * kBlockBytes; };
     host.began = [](TransferId t) { CHECK(t == kTransfer); };
     host.ended = [this](TransferId t, Status s) {
       CHECK(t == kTransfer && !ended && !withdrawn);

@@ -2,7 +2,10 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
+#include <deque>
 #include <thread>
+#include <utility>
 
 namespace headrace {
 
@@ -192,6 +195,115 @@ void LinkRules::drained_is_told() {
   CHECK(eventually(pair.b->strand, [&] { return pair.b->frames.size() == 25; }));
 }
 
+void LinkRules::payloads_arrive_in_their_frames() {
+  Pair pair = connect();
+  pair.a->start();
+  pair.b->start();
+  const auto big = std::make_shared<Bytes>(pattern(3u << 20, 5));
+  std::vector<Bytes> sent;
+  on(pair.a->strand, [&] {
+    for (size_t i = 0; i < 30; ++i) {
+      const Bytes head = pattern(i % 7, static_cast<int>(i));
+      const auto body = std::span(*big).subspan(i * 1000, i % 3 == 0 ? 0 : i * 50000);
+      Bytes whole = head;
+      whole.insert(whole.end(), body.begin(), body.end());
+      sent.push_back(std::move(whole));
+      pair.a->link->send(head, Payload{body, big});
+    }
+  });
+  REQUIRE(eventually(pair.b->strand, [&] { return pair.b->frames.size() == 30; }));
+  CHECK(on(pair.b->strand, [&] { return pair.b->frames == sent; }));
+  CHECK(eventually(pair.a->strand, [&] { return pair.a->link->unsent() == 0; }));
+  on(pair.a->strand, [] {});
+  CHECK(big.use_count() == 1);
+}
+
+void LinkRules::frames_land() {
+  constexpr size_t kHead = 9;
+  Pair pair = connect();
+  pair.a->start();
+  Bytes memory(10u << 20);
+  size_t next = 0;
+  on(pair.b->strand, [&] {
+    pair.b->link->land(kHead, [&](std::span<const std::byte> head, size_t rest) {
+      if (head[0] == std::byte{1}) return Landing{};
+      return Landing{Landing::Way::kAt, memory.data() + std::exchange(next, next + rest)};
+    });
+  });
+  pair.b->start();
+  Bytes all;
+  std::deque<Bytes> bodies;
+  on(pair.a->strand, [&] {
+    for (const size_t n : {1u, 3000u, 1u << 20, 9u, 70000u, 1u << 20, 2u << 20, 5u}) {
+      Bytes head = pattern(kHead, 2);
+      head[0] = std::byte{n == 70000 ? uint8_t{1} : uint8_t{0}};
+      const Bytes& body = bodies.emplace_back(pattern(n, static_cast<int>(n)));
+      if (n != 70000) all.insert(all.end(), body.begin(), body.end());
+      pair.a->link->send(head, Payload{body, nullptr});
+      if (n == 5) break;
+      pair.a->link->send(pattern(kHead, 3));  // nothing but a head
+    }
+  });
+  REQUIRE(eventually(pair.b->strand, [&] { return pair.b->frames.size() == 15; }));
+  on(pair.b->strand, [&] {
+    for (size_t i = 0; i < 15; ++i)
+      CHECK(pair.b->frames[i].size() == (i == 8 ? kHead + 70000 : kHead));
+    CHECK(next == all.size());
+    CHECK(std::equal(all.begin(), all.end(), memory.begin()));
+  });
+}
+
+void LinkRules::a_frame_without_a_place_waits() {
+  Pair pair = connect({}, {.frame_deadline = 50ms});
+  pair.a->start();
+  Bytes memory(3u << 20);
+  bool room = false;
+  int asked = 0;
+  on(pair.b->strand, [&] {
+    pair.b->link->land(4, [&](std::span<const std::byte>, size_t) {
+      ++asked;
+      return room ? Landing{Landing::Way::kAt, memory.data()} : Landing{Landing::Way::kWait};
+    });
+  });
+  pair.b->start();
+  const Bytes sent = pattern(3u << 20, 1);
+  on(pair.a->strand, [&] {
+    pair.a->link->send(pattern(4, 1));
+    pair.a->link->send(pattern(4, 2), Payload{sent, nullptr});
+    pair.a->link->send(pattern(3, 3));
+  });
+  REQUIRE(eventually(pair.b->strand, [&] { return asked == 1; }));
+  std::this_thread::sleep_for(200ms);  // longer than a begun frame may take
+  on(pair.b->strand, [&] {
+    CHECK(pair.b->frames.size() == 1);
+    CHECK(pair.b->closed.empty());
+    pair.b->link->resume();
+  });
+  REQUIRE(eventually(pair.b->strand, [&] { return asked == 2; }));
+  on(pair.b->strand, [&] {
+    CHECK(pair.b->frames.size() == 1);
+    room = true;
+    pair.b->link->resume();
+  });
+  REQUIRE(eventually(pair.b->strand, [&] { return pair.b->frames.size() == 3; }));
+  CHECK(memory == sent);
+}
+
+// What was lent is no longer read, and the link is over for both.
+void LinkRules::close_lets_payloads_go() {
+  Pair pair = connect();
+  pair.a->start();  // b reads nothing
+  auto lent = std::make_shared<Bytes>(pattern(8u << 20, 1));
+  on(pair.a->strand, [&] {
+    for (int i = 0; i < 7; ++i) pair.a->link->send(pattern(4, 2), Payload{*lent, lent});
+    pair.a->link->close();
+    CHECK(lent.use_count() == 1);
+    lent = nullptr;
+  });
+  pair.b->start();
+  CHECK(eventually(pair.b->strand, [&] { return !pair.b->closed.empty(); }));
+}
+
 void LinkRules::a_callback_may_destroy_its_link() {
   Pair pair = connect();
   pair.a->start();
@@ -254,6 +366,10 @@ void LinkRules::run_all() {
   SUBCASE("a full queue ends the link") { a_full_queue_ends_the_link(); }
   SUBCASE("drained is told") { drained_is_told(); }
   SUBCASE("a callback may destroy its link") { a_callback_may_destroy_its_link(); }
+  SUBCASE("payloads arrive in their frames") { payloads_arrive_in_their_frames(); }
+  SUBCASE("frames land") { frames_land(); }
+  SUBCASE("a frame without a place waits") { a_frame_without_a_place_waits(); }
+  SUBCASE("close lets payloads go") { close_lets_payloads_go(); }
   SUBCASE("listening") { listening(); }
   SUBCASE("many links at once") { many_links_at_once(); }
 }

@@ -79,6 +79,10 @@ struct LinkRules {
   void a_callback_may_destroy_its_link();
   void listening();
   void many_links_at_once();
+  void payloads_arrive_in_their_frames();
+  void frames_land();
+  void a_frame_without_a_place_waits();
+  void close_lets_payloads_go();
 };
 
 Bytes pattern(size_t size, int fill);

@@ -21,10 +21,8 @@ std::string answer_to_hello(const std::function<void(worker::handoff::Hello&)>& 
   std::vector<std::byte> memory(256);
   HandoffReceiver::Host host;
   bool began = false;
-  host.write = [&](BlockRef, size_t offset, std::span<const std::byte> bytes) {
-    std::ranges::copy(bytes, memory.begin() + static_cast<std::ptrdiff_t>(offset));
-    return true;
-  };
+  host.ours = [](BlockRef) { return true; };
+  host.memory.host = [&](BlockId) { return memory.data(); };
   host.began = [&](TransferId) { began = true; };
   host.ended = [](TransferId, const Status&) {};
   worker::ReceiveGrant grant;

@@ -8,6 +8,7 @@
 
 #include "protocol/check.h"
 #include "protocol/random.h"
+#include "tests/sim/sim_copies.h"
 
 namespace headrace::sim {
 namespace {
@@ -114,6 +115,7 @@ SimEngine::SimEngine(std::shared_ptr<Strand> strand, const SimEngineOptions& opt
     const uint64_t word = noise.next();
     std::memcpy(memory_.data() + i, &word, sizeof word);
   }
+  if (options.staged) copies_ = std::make_unique<SimCopies>(*strand_, memory_, card_.block_bytes);
 }
 
 SimEngine::~SimEngine() = default;
@@ -160,10 +162,13 @@ std::span<const std::byte> SimEngine::read_block(BlockId id, size_t offset, size
   return std::span(memory_).subspan(raw(id) * card_.block_bytes + offset, bytes);
 }
 
-void SimEngine::write_block(BlockId id, size_t offset, std::span<const std::byte> bytes) {
-  std::ranges::copy(bytes, memory_.begin() + static_cast<std::ptrdiff_t>(
-                                                 raw(id) * card_.block_bytes + offset));
+std::byte* SimEngine::host_block(BlockId id) {
+  return options_.staged ? nullptr : memory_.data() + raw(id) * card_.block_bytes;
 }
+
+kernels::BlockCopies* SimEngine::copies() { return copies_.get(); }
+
+void SimEngine::lost(const std::string& why) { violations_.push_back("lost: " + why); }
 
 SimEngine::Slot& SimEngine::slot(const worker::StepSequence& s, uint32_t position) {
   const uint32_t index = position / options_.block_tokens;

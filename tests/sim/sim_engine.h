@@ -20,6 +20,7 @@ struct SimEngineOptions {
   uint32_t rows_max = 512;
   Duration step_base = 500us;
   Duration step_row = 20us;
+  bool staged = false;  // as if the blocks were a GPU's: hand-offs go by way of staging slots
 };
 
 // What stands for the encoded TokenizerData; the card names its digest.
@@ -55,6 +56,7 @@ class SimOracle {
 // that is wrong, missing, stale or half written changes what comes out. It is also seen: a slot
 // that is not the next link of its chain is put down in `violations`. Blocks are read and written
 // when the step ends, so one that is freed too early is caught.
+class SimCopies;
 class SimEngine final : public worker::Engine {
  public:
   SimEngine(std::shared_ptr<Strand> strand, const SimEngineOptions& options);
@@ -64,8 +66,10 @@ class SimEngine final : public worker::Engine {
   uint32_t blocks() const override { return options_.blocks; }
   uint32_t rows_max() const override { return options_.rows_max; }
   void run(worker::Step step, std::function<void(worker::StepDone)> done) override;
+  std::byte* host_block(BlockId id) override;
+  kernels::BlockCopies* copies() override;
+  void lost(const std::string& why) override;
   std::span<const std::byte> read_block(BlockId id, size_t offset, size_t bytes) override;
-  void write_block(BlockId id, size_t offset, std::span<const std::byte> bytes) override;
 
   const std::vector<std::string>& violations() const { return violations_; }
   // Blocks of the step in flight, for the test's own checks.
@@ -89,6 +93,7 @@ class SimEngine final : public worker::Engine {
   SimEngineOptions options_;
   ModelCard card_;
   std::vector<std::byte> memory_;
+  std::unique_ptr<SimCopies> copies_;
   std::vector<std::string> violations_;
   std::set<uint32_t> in_use_;
   uint64_t salt_ = 0;

@@ -14,7 +14,13 @@ class SimLink final : public Link {
   void start(std::function<void(Bytes)> on_frame, std::function<void(Status)> on_closed) override {
     end_->start(std::move(on_frame), std::move(on_closed));
   }
+  using Link::send;
   void send(Bytes frame) override { end_->send(std::move(frame)); }
+  void land(size_t head, Land land) override {
+    end_->head = head;
+    end_->land = std::move(land);
+  }
+  void resume() override { end_->resume(); }
   size_t unsent() const override { return end_->unsent(); }
   void on_drained(size_t level, std::function<void()> callback) override {
     end_->drained_level = level;
@@ -180,13 +186,32 @@ void SimEnd::come(Item item) {
 }
 
 void SimEnd::deliver() {
-  if (!alive() || arrived.empty()) return;
+  if (!alive() || arrived.empty() || waiting) return;
+  if (!arrived.front().closing && !landed(arrived.front().frame)) return;
   Item item = std::move(arrived.front());
   arrived.pop_front();
   if (!item.closing) return on_frame(std::move(item.frame));
   over = true;
   release();
   if (const auto call = std::exchange(on_closed, nullptr)) call(std::move(*item.closing));
+}
+
+// False: it has to wait.
+bool SimEnd::landed(Bytes& frame) {
+  if (!land || frame.size() <= head) return true;
+  const Landing landing = land(std::span(frame).first(head), frame.size() - head);
+  waiting = landing.way == Landing::Way::kWait;
+  if (landing.way != Landing::Way::kAt) return !waiting;
+  std::copy(frame.begin() + static_cast<std::ptrdiff_t>(head), frame.end(), landing.at);
+  frame.resize(head);
+  return true;
+}
+
+// Each frame that came meanwhile had its task.
+void SimEnd::resume() {
+  if (!std::exchange(waiting, false) || !alive()) return;
+  for (size_t i = 0; i < arrived.size(); ++i)
+    strand->post([self = shared_from_this()] { self->deliver(); });
 }
 
 void SimEnd::report_drained() {
@@ -234,6 +259,7 @@ void SimEnd::release() {
     self->on_frame = nullptr;
     self->on_closed = nullptr;
     self->on_drained = nullptr;
+    self->land = nullptr;
   });
 }
 
@@ -340,6 +366,7 @@ void forget(SimWorld& world, const SimLife& life) {
     const auto frame = std::exchange(end->on_frame, nullptr);
     const auto closed = std::exchange(end->on_closed, nullptr);
     const auto drained = std::exchange(end->on_drained, nullptr);
+    const auto land = std::exchange(end->land, nullptr);
   }
   for (const auto& weak : std::vector(world.wires().doors_ever)) {
     const auto door = weak.lock();

@@ -46,6 +46,8 @@ struct SimEnd : std::enable_shared_from_this<SimEnd> {
   void arrive();
   void come(Item item);
   void deliver();
+  bool landed(Bytes& frame);
+  void resume();
   void report_drained();
   void release();
   // The connection broke: what has not arrived by `when` is lost, the closing arrives then.
@@ -74,6 +76,9 @@ struct SimEnd : std::enable_shared_from_this<SimEnd> {
   std::function<void()> on_drained;
   size_t drained_level = 0;
   bool above_level = false;
+  size_t head = 0;
+  Land land;
+  bool waiting = false;  // for resume()
 };
 
 // The Network of one simulated process. Frames of a link stay in order, each takes a drawn time; a

@@ -49,5 +49,18 @@ TEST_CASE("equals the bitwise form at every length, whole and in pieces") {
   }
 }
 
+// Around what three streams take at a time, 24 KiB.
+TEST_CASE("long ones, and parts of them put together") {
+  std::vector<std::byte> b(100001);
+  for (size_t i = 0; i < b.size(); ++i) b[i] = static_cast<std::byte>(i * i / 3 + i / 256);
+  for (const size_t n : {24575u, 24576u, 24577u, 49152u, 49160u, 100001u}) {
+    const std::span<const std::byte> all(b.data(), n);
+    REQUIRE(crc32c(all) == plain(all));
+    CHECK(crc32c(all.subspan(1000), crc32c(all.first(1000))) == plain(all));
+    for (const size_t cut : {size_t{0}, size_t{1}, size_t{777}, n - 1, n})
+      CHECK(crc32c_append(crc32c(all.first(cut)), crc32c(all.subspan(cut)), n - cut) == plain(all));
+  }
+}
+
 }  // namespace
 }  // namespace headrace::worker

@@ -6,11 +6,15 @@
 #include <optional>
 #include <vector>
 
+#include "tests/sim/sim_copies.h"
 #include "tests/sim/sim_world.h"
 #include "worker/handoff_receiver.h"
 #include "worker/handoff_sender.h"
 
 namespace headrace::worker {
+
+// Where the blocks of both sides are: memory of the host, or of a simulated device.
+enum class Blocks : uint8_t { kHost, kStaged };
 
 // Both halves of a hand-off without workers: memory is plain vectors.
 struct HandoffRig {
@@ -21,12 +25,10 @@ struct HandoffRig {
   static inline const HandoffKey kKey{7, 8};
   static inline const Incarnation kDecode{9, 10};
 
-  explicit HandoffRig(uint64_t seed = 1) : world({.seed = seed}) {
-    p = &world.spawn("p");
-    d = &world.spawn("d");
-    p_strand = p->make_strand();
-    d_strand = d->make_strand();
+  explicit HandoffRig(Blocks where = Blocks::kHost) : staged(where == Blocks::kStaged) {
     options.slice_bytes = 300;
+    p_stage = std::make_unique<BlockStage>(p_strand, p_copies, [this](const auto&) { ++lost; });
+    d_stage = std::make_unique<BlockStage>(d_strand, d_copies, [this](const auto&) { ++lost; });
     for (auto& b : source) b = static_cast<std::byte>(world.random().next());
     open();
   }
@@ -37,12 +39,9 @@ struct HandoffRig {
 
   void open() {
     HandoffReceiver::Host host;
-    host.write = [this](BlockRef ref, size_t offset, std::span<const std::byte> bytes) {
-      if (gone.contains(raw(ref.block))) return false;
-      const size_t at = raw(ref.block) * kBlockBytes + offset;
-      std::ranges::copy(bytes, target.begin() + static_cast<std::ptrdiff_t>(at));
-      return true;
-    };
+    host.ours = [this](BlockRef ref) { return !gone.contains(raw(ref.block)); };
+    host.memory = memory(target, d_stage);
+    host.stopped = [this](TransferId t) { stopped.push_back(t); };
     host.began = [this](TransferId t) { began.push_back(t); };
     host.ended = [this](TransferId t, Status s) { ended[t] = std::move(s); };
     auto r = HandoffReceiver::listen(d_strand, d->network(), {"d", 0}, options,
@@ -50,6 +49,10 @@ struct HandoffRig {
     receiver = std::move(r).value();
     d_strand->post([this] { sweep_receiver(); });
     p_strand->post([this] { sweep_sender(); });
+  }
+  BlockMemory memory(std::vector<std::byte>& blocks, const std::unique_ptr<BlockStage>& stage) {
+    if (staged) return {{}, stage.get()};
+    return {[&blocks](BlockId id) { return blocks.data() + raw(id) * kBlockBytes; }};
   }
   void sweep_receiver() {
     d_timer = d_strand->after(100ms, [this] { sweep_receiver(); });
@@ -84,12 +87,9 @@ struct HandoffRig {
   }
   void dial(SendJob j) {
     p_strand->post([this, job = std::move(j)] {
-      sender = std::make_unique<HandoffSender>(
-          p_strand, p->network(), options, job,
-          [this](BlockId id, size_t offset, size_t n) {
-            return std::span<const std::byte>(source).subspan(raw(id) * kBlockBytes + offset, n);
-          },
-          [this](Status s) { done = std::move(s); });
+      sender = std::make_unique<HandoffSender>(p_strand, p->network(), options, job,
+                                               memory(source, p_stage),
+                                               [this](Status s) { done = std::move(s); });
     });
   }
   void push(std::vector<uint32_t> blocks, bool last) {
@@ -106,14 +106,21 @@ struct HandoffRig {
                       target.begin() + static_cast<ptrdiff_t>(to * kBlockBytes));
   }
 
-  sim::SimWorld world;
-  sim::SimProcess* p = nullptr;
-  sim::SimProcess* d = nullptr;
-  std::shared_ptr<Strand> p_strand;
-  std::shared_ptr<Strand> d_strand;
+  sim::SimWorld world{{.seed = 1}};
+  sim::SimProcess* p = &world.spawn("p");
+  sim::SimProcess* d = &world.spawn("d");
+  std::shared_ptr<Strand> p_strand = p->make_strand();
+  std::shared_ptr<Strand> d_strand = d->make_strand();
   HandoffOptions options;
   std::vector<std::byte> source = std::vector<std::byte>(kBlocks * kBlockBytes);
   std::vector<std::byte> target = std::vector<std::byte>(kBlocks * kBlockBytes);
+  const bool staged;
+  sim::SimCopies p_copies{*p_strand, source, kBlockBytes};
+  sim::SimCopies d_copies{*d_strand, target, kBlockBytes};
+  std::unique_ptr<BlockStage> p_stage;
+  std::unique_ptr<BlockStage> d_stage;
+  int lost = 0;
+  std::vector<TransferId> stopped;
   std::map<uint32_t, bool> gone;  // blocks that D has freed
   std::unique_ptr<HandoffReceiver> receiver;
   std::unique_ptr<HandoffSender> sender;

@@ -154,7 +154,7 @@ TEST_CASE("a block that a step begins is zeroed first; one that it continues is 
   const auto engine = tiny();
   const size_t bytes = engine->card().block_bytes;
   for (uint32_t b = 0; b < 2; b++)
-    engine->write_block(BlockId{b}, 0, std::vector<std::byte>(bytes, std::byte{0xff}));
+    std::fill_n(engine->host_block(BlockId{b}), bytes, std::byte{0xff});
   run(*engine, Step{{sequence({0, 1}, 0, std::vector<Token>(17, 7), false)}});
   const auto seen = engine->read_block(BlockId{1}, 0, bytes);
   const std::vector<std::byte> dirty(seen.begin(), seen.end());

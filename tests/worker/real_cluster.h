@@ -34,9 +34,9 @@ class RecordingEngine final : public Engine {
   std::span<const std::byte> read_block(BlockId id, size_t offset, size_t bytes) override {
     return inner_->read_block(id, offset, bytes);
   }
-  void write_block(BlockId id, size_t offset, std::span<const std::byte> bytes) override {
-    inner_->write_block(id, offset, bytes);
-  }
+  std::byte* host_block(BlockId id) override { return inner_->host_block(id); }
+  kernels::BlockCopies* copies() override { return inner_->copies(); }
+  void lost(const std::string& why) override { inner_->lost(why); }
   void run(Step step, std::function<void(StepDone)> done) override {
     keys_.clear();
     for (const auto& s : step.sequences) keys_.emplace_back(s.sampling.seed, s.index);
