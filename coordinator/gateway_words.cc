@@ -31,6 +31,8 @@ void write_model(api::Model::Builder to, const ModelCard& card, bool chat) {
   to.setChat(chat);
   to.setLayers(card.layers);
   to.setWeightBytes(card.cost.weight_bytes);
+  to.setKvLayout(card.kv_layout);
+  to.setBlockBytes(card.block_bytes);
 }
 
 void write_worker(api::Worker::Builder to, const WorkerStatus& worker) {

@@ -43,7 +43,8 @@ class CudaDevice final : public Device {
         ordinal_(options.ordinal),
         name_("cuda:" + std::to_string(ordinal_) + " " + properties.name),
         numerics_("cuda-sm" + std::to_string(properties.major * 10 + properties.minor) +
-                  " bf16 slice" + std::to_string(cuda::kCudaSlice)),
+                  " bf16, KV " + kernels::name(options.kv_type) + ", slice" +
+                  std::to_string(cuda::kCudaSlice)),
         processors_(properties.multiProcessorCount),
         copies_(ordinal_),
         compute_(ordinal_),

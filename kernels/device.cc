@@ -79,6 +79,12 @@ std::optional<CpuPath> parse_cpu_path(const std::string& text) {
   return std::nullopt;
 }
 
+std::optional<KvType> parse_kv_type(const std::string& text) {
+  for (const KvType type : kKvTypes)
+    if (text == name(type)) return type;
+  return std::nullopt;
+}
+
 bool supported(CpuPath path) {
   static const bool avx2 = has_avx2(), avx512 = has_avx512_vnni();
   switch (path) {

@@ -102,6 +102,10 @@ std::optional<CpuPath> parse_cpu_path(const std::string& text);
 bool supported(CpuPath path);  // by this processor and kernel
 CpuPath best_cpu_path();
 
+// What the KV of a GPU may be made of. The CPU has the first alone, the reference device kF32.
+inline constexpr KvType kKvTypes[] = {KvType::kF16, KvType::kBf16, KvType::kFp8, KvType::kInt8};
+std::optional<KvType> parse_kv_type(const std::string& text);  // one of these
+
 // threads <= 0: all that this process may use.
 std::unique_ptr<Device> make_cpu_device(CpuPath path, int threads);
 // Everything on the references: f32 activations, f32 KV. threads as above.

@@ -153,6 +153,8 @@ struct Model @0xbf2d031bfae9600f {
   chat @7 :Bool;                 # has a chat template that is understood
   layers @8 :UInt32;
   weightBytes @9 :UInt64;        # read once a step
+  kvLayout @10 :Text;            # elements and order of a KV block: "f16 block[layer]..."
+  blockBytes @11 :UInt64;        # of a KV block
 }
 
 struct Address @0xc03e142c0bfa7110 {

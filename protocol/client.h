@@ -35,6 +35,8 @@ struct Model {
   bool chat = false;
   uint32_t layers = 0;
   uint64_t weight_bytes = 0;
+  std::string kv_layout;  // its first word is the type of the elements
+  uint64_t block_bytes = 0;
 };
 
 struct ChatMessage {

@@ -162,7 +162,7 @@ std::vector<Model> read_models(capnp::List<api::Model>::Reader from) {
     models.push_back({headrace::to_string(m.getName()), headrace::to_string(m.getArchitecture()),
                       read(m.getDigest()), m.getContext(), m.getVocabulary(), m.getBlockTokens(),
                       headrace::to_string(m.getNumerics()), m.getChat(), m.getLayers(),
-                      m.getWeightBytes()});
+                      m.getWeightBytes(), headrace::to_string(m.getKvLayout()), m.getBlockBytes()});
   return models;
 }
 

@@ -133,7 +133,8 @@ ModelCard ModelFile::card(const CardOptions& options) const {
   card.block_bytes = kv_layout(options).block_bytes();
   const bool lanes = options.kv_order == kernels::KvOrder::kLanes;
   card.kv_layout = std::string(kernels::name(options.kv_type)) + " block[layer][head][K " +
-                   (lanes ? "d,t" : "t,d") + "|V t,d]";
+                   (lanes ? "d,t" : "t,d") + "|V t,d" +
+                   (kernels::scaled(options.kv_type) ? "|f16 scales]" : "]");
   card.numerics = options.numerics;
   card.cost = cost(options);
   return card;

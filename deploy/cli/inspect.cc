@@ -52,6 +52,7 @@ Json describe(const worker::ModelFile& file, const ModelCard& card) {
           {"tied_output", file.config().tied},
           {"tokenizer", file.tokenizer().pre},
           {"chat", !file.tokenizer().chat_template.empty()},
+          {"kv_layout", card.kv_layout},
           {"weight_bytes_a_token", card.cost.weight_bytes},
           {"kv_bytes_a_token", card.cost.kv_token_bytes},
           {"kv_bytes_full_context", card.cost.kv_token_bytes * card.context},
@@ -79,7 +80,8 @@ void print_text(const Json& about, const ModelCard& card, double tokens_per_seco
   }
   line("file", bytes(about["file_bytes"].get<uint64_t>()) + ": " + types);
   line("read for each token", bytes(card.cost.weight_bytes) + " of weights");
-  line("KV cache", bytes(card.cost.kv_token_bytes) + " a token, " +
+  const std::string type = card.kv_layout.substr(0, card.kv_layout.find(' '));
+  line("KV cache", type + ", " + bytes(card.cost.kv_token_bytes) + " a token, " +
                        bytes(card.cost.kv_token_bytes * card.context) + " a full context");
   line("digest", hex(card.weights));
   char text[64] = "not known for this device";
@@ -90,7 +92,7 @@ void print_text(const Json& about, const ModelCard& card, double tokens_per_seco
 int inspect(const InspectOptions& options) {
   auto file = worker::ModelFile::open(options.model);
   if (!file) return fail(file.error());
-  const auto device = make_device(options.engine.device, 1);
+  const auto device = make_device(options.engine.device, 1, options.engine.kv_type);
   if (!device) return fail(device.error());
   const ModelCard card =
       (*file)->card(worker::CardOptions::of(**device, options.engine.block_tokens));

@@ -86,7 +86,7 @@ Result<LoadedModel> load_model(const std::string& path, const EngineOptions& opt
   if (!file) return file.error();
   loaded.file = std::move(*file);
 
-  auto device = make_device(options.device, options.threads);
+  auto device = make_device(options.device, options.threads, options.kv_type);
   if (!device) return device.error();
   loaded.device = (*device)->name();
   if (std::string why;

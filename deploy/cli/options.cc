@@ -51,11 +51,25 @@ std::string check_device_name(const std::string& name) {
          "': there are auto, cpu, cpu:portable, cpu:avx2, cpu:avx512vnni, cuda:N, reference";
 }
 
-Result<std::unique_ptr<kernels::Device>> make_device(const std::string& name, int threads) {
-  if (name == "reference") return kernels::make_reference_device(threads);
+namespace {
+
+// A device that has one type of KV.
+Result<std::unique_ptr<kernels::Device>> with_kv(std::unique_ptr<kernels::Device> device,
+                                                 std::optional<kernels::KvType> kv) {
+  if (!kv || *kv == device->kv_type()) return device;
+  return error(Errc::kInvalid, std::string("--kv-type ") + name(*kv) + " is for GPUs: the KV of " +
+                                   device->name() + " is " + name(device->kv_type()));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<kernels::Device>> make_device(const std::string& name, int threads,
+                                                     std::optional<kernels::KvType> kv) {
+  if (name == "reference") return with_kv(kernels::make_reference_device(threads), kv);
   if (const auto gpu = gpu_of(name)) {
     try {
-      return kernels::make_cuda_device({.ordinal = *gpu});
+      return kernels::make_cuda_device(
+          {.ordinal = *gpu, .kv_type = kv.value_or(kernels::CudaOptions().kv_type)});
     } catch (const kernels::DeviceError& why) {
       return error(Errc::kInvalid, why.what());
     }
@@ -66,7 +80,7 @@ Result<std::unique_ptr<kernels::Device>> make_device(const std::string& name, in
     return error(Errc::kInvalid,
                  "this processor cannot run " + name + "; 'headrace doctor' says what it can");
   }
-  return kernels::make_cpu_device(*path, threads);
+  return with_kv(kernels::make_cpu_device(*path, threads), kv);
 }
 
 void EngineOptions::add_to(CLI::App& command) {
@@ -95,16 +109,30 @@ void EngineOptions::add_to(CLI::App& command) {
       ->check(whole(0, kKvBlocksMax))
       ->capture_default_str()
       ->group("Engine");
+  command
+      .add_option_function<std::string>(
+          "--kv-type", [this](const std::string& text) { kv_type = kernels::parse_kv_type(text); },
+          "Of a GPU's KV: f16, bf16, fp8 or int8; default f16. A CPU has f16")
+      ->check(CLI::Validator(
+          [](std::string& text) {
+            return kernels::parse_kv_type(text)
+                       ? std::string()
+                       : "takes f16, bf16, fp8 or int8, not '" + text.substr(0, 40) + "'";
+          },
+          "", "type"))
+      ->group("Engine");
   command.add_option("--state-dir", state_dir, "Folder for what was measured of this machine")
       ->group("Engine");
 }
 
 std::vector<std::string> EngineOptions::arguments() const {
-  return {"--device",          device,
-          "--threads",         std::to_string(threads),
-          "--kv-block-tokens", std::to_string(block_tokens),
-          "--kv-blocks",       std::to_string(kv_blocks),
-          "--state-dir",       state_folder(state_dir)};
+  std::vector<std::string> words{"--device",          device,
+                                 "--threads",         std::to_string(threads),
+                                 "--kv-block-tokens", std::to_string(block_tokens),
+                                 "--kv-blocks",       std::to_string(kv_blocks),
+                                 "--state-dir",       state_folder(state_dir)};
+  if (kv_type) words.insert(words.end(), {"--kv-type", name(*kv_type)});
+  return words;
 }
 
 std::string state_folder(const std::string& option) {

@@ -18,11 +18,12 @@ namespace headrace::cli {
 
 // Where and how a model is computed.
 struct EngineOptions {
-  std::string device = "auto";  // see parse_device
-  int threads = 0;              // 0: all that this process may use
-  uint32_t block_tokens = 32;   // KV block: 16, 32 or 64 tokens
-  uint32_t kv_blocks = 0;       // 0: as many as the context of some requests needs
-  std::string state_dir;        // measured limits are kept here
+  std::string device = "auto";             // see parse_device
+  int threads = 0;                         // 0: all that this process may use
+  uint32_t block_tokens = 32;              // KV block: 16, 32 or 64 tokens
+  uint32_t kv_blocks = 0;                  // 0: as many as the context of some requests needs
+  std::optional<kernels::KvType> kv_type;  // none: what the device has by itself
+  std::string state_dir;                   // measured limits are kept here
 
   void add_to(CLI::App& command);
   // The same options, spelled out for a child process.
@@ -31,8 +32,10 @@ struct EngineOptions {
 
 // "auto" is the first GPU, or else the fastest CPU path, as "cpu" is; "cpu:portable", "cpu:avx2",
 // "cpu:avx512vnni" name one; "reference" is the slow, plain one. An error lists what there is, or
-// says that this processor lacks it.
-Result<std::unique_ptr<kernels::Device>> make_device(const std::string& name, int threads);
+// says that this processor lacks it. `kv`: elements of its KV; a GPU has all of kernels::kKvTypes,
+// others one alone.
+Result<std::unique_ptr<kernels::Device>> make_device(const std::string& name, int threads,
+                                                     std::optional<kernels::KvType> kv = {});
 // "cuda:N" is a GPU, "cuda" the first one; "auto" is that, too, where there is one.
 std::optional<int> gpu_of(const std::string& name);
 // The CPU path that a device name stands for; none for others, "reference" or a wrong name.

@@ -5,6 +5,7 @@
 #include "deploy/cli/numbers.h"
 #include "deploy/cli/output.h"
 #include "deploy/cli/plan_report.h"
+#include "kernels/device.h"
 #include "worker/options.h"
 
 namespace headrace::cli {
@@ -87,7 +88,7 @@ void PlanCommand::add_case(CLI::App& command) {
   command.add_option("--output-weights", output, "Of the output matrix, if other than the rest")
       ->check(word("w4, w8, bf16 or file", parse_plan_weights));
   command.add_option("--kv-type", kv, "Of the tables of one format: f16, bf16, fp8, int8")
-      ->check(word("f16, bf16, fp8 or int8", parse_plan_kv))
+      ->check(word("f16, bf16, fp8 or int8", kernels::parse_kv_type))
       ->capture_default_str();
   command.add_option("--group", base.format.group, "Weights to a scale: 32 (as they run), 64, 128")
       ->check(word("32, 64 or 128",
@@ -167,7 +168,7 @@ int plan(const PlanCommand& command, const CLI::App& app) {
   format.weights = command.weights.empty() ? file ? PlanWeights::kFile : PlanWeights::kBf16
                                            : *parse_plan_weights(command.weights);
   if (!command.output.empty()) format.output = parse_plan_weights(command.output);
-  format.kv = *parse_plan_kv(command.kv);
+  format.kv = *kernels::parse_kv_type(command.kv);
   request.links = plan_links(request.base.machine, command.links);
   request.remedies = command.remedies;
   // Lengths that nobody asked for fit any model.

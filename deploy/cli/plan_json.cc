@@ -1,4 +1,5 @@
 #include "deploy/cli/plan_report.h"
+#include "kernels/device.h"
 
 namespace headrace::cli {
 
@@ -6,8 +7,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 using kernels::KvType;
-
-constexpr KvType kKvTypes[] = {KvType::kF16, KvType::kBf16, KvType::kFp8, KvType::kInt8};
 
 Json model_json(const PlanModel& m) {
   return {{"name", m.name},
@@ -161,7 +160,7 @@ Json plan_json(const PlanRequest& request) {
   const PlanCase& base = request.base;
   Json memory = Json::array(), rows = Json::array();
   for (const PlanWeights weights : request.weights())
-    for (const KvType kv : kKvTypes) {
+    for (const KvType kv : kernels::kKvTypes) {
       const PlanCase at = request.with(weights, kv);
       memory.push_back(memory_json(request, at));
       for (const PlanRow& row : plan_rows(request, at)) rows.push_back(row_json(row));

@@ -1,6 +1,7 @@
 #include "deploy/cli/plan_what_if.h"
 
 #include "deploy/cli/numbers.h"
+#include "kernels/device.h"
 
 namespace headrace::cli {
 
@@ -12,13 +13,6 @@ std::optional<PlanWeights> parse_plan_weights(const std::string& text) {
   for (const PlanWeights weights :
        {PlanWeights::kFile, PlanWeights::kW4, PlanWeights::kW8, PlanWeights::kBf16})
     if (text == name(weights)) return weights;
-  return std::nullopt;
-}
-
-std::optional<kernels::KvType> parse_plan_kv(const std::string& text) {
-  using kernels::KvType;
-  for (const KvType type : {KvType::kF16, KvType::kBf16, KvType::kFp8, KvType::kInt8})
-    if (text == name(type)) return type;
   return std::nullopt;
 }
 
@@ -46,7 +40,7 @@ std::optional<PlanCase> plan_what_if(const PlanCase& at, const std::string& word
     return after;
   }
   if (what == "kv") {
-    const auto type = parse_plan_kv(value);
+    const auto type = kernels::parse_kv_type(value);
     if (!type) return std::nullopt;
     after.format.kv = *type;
     return after;

@@ -21,7 +21,6 @@ std::optional<PlanCase> plan_what_if(const PlanCase& at, const std::string& word
 extern const char* const kPlanRemedies;
 
 std::optional<PlanWeights> parse_plan_weights(const std::string& text);
-std::optional<kernels::KvType> parse_plan_kv(const std::string& text);
 
 // A case and what comes of it.
 struct PlanOutcome {

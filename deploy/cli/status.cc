@@ -67,7 +67,9 @@ Json to_json(const client::ClusterStatus& status) {
                       {"digest", hex(m.digest)},
                       {"context", m.context},
                       {"vocabulary", m.vocabulary},
+                      {"kv_layout", m.kv_layout},
                       {"kv_block_tokens", m.block_tokens},
+                      {"kv_block_bytes", m.block_bytes},
                       {"numerics", m.numerics},
                       {"chat", m.chat}});
   }
@@ -90,7 +92,9 @@ void print_text(const client::ClusterStatus& status) {
   if (status.leaving) std::printf("leaving: no new requests\n");
   std::printf("%s\n", status.ready ? "ready" : ("not ready: " + status.not_ready).c_str());
   for (const auto& m : status.models) {
-    std::printf("model    %s, context %u, %s\n", m.name.c_str(), m.context, m.numerics.c_str());
+    const std::string kv = m.kv_layout.substr(0, m.kv_layout.find(' '));
+    std::printf("model    %s, context %u, %s, KV %s\n", m.name.c_str(), m.context,
+                m.numerics.c_str(), kv.c_str());
   }
   std::printf("requests %u running, %u waiting, %u not fetched\n", status.running, status.waiting,
               status.draining);

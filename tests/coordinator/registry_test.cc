@@ -32,6 +32,8 @@ TEST_CASE("what differs is named") {
   CHECK(compare_cards(card(), card()).ok());
   CHECK(why([](ModelCard& c) { c.block_tokens = 32; }).find("32") != std::string::npos);
   CHECK(why([](ModelCard& c) { c.kv_layout = "f32"; }).find("'f32'") != std::string::npos);
+  CHECK(why([](ModelCard& c) { c.kv_layout = "fp8 block"; }) ==
+        "worker has KV layout 'fp8 block', this cluster has KV layout 'f16'");
   CHECK(why([](ModelCard& c) { c.numerics = "cuda"; }).find("'cuda'") != std::string::npos);
   CHECK(why([](ModelCard& c) { c.context = 9; }).find("9") != std::string::npos);
   CHECK(why([](ModelCard& c) { c.tokenizer = {1, 1}; }).find("tokenizer") != std::string::npos);

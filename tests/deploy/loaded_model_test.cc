@@ -25,6 +25,20 @@ TEST_CASE("KV blocks: some contexts, a quarter of the memory, one context at lea
   CHECK(choose_blocks(card, 1, 0) == 16);
 }
 
+TEST_CASE("a GPU holds as many blocks as its KV is smaller") {
+  const auto file = worker::ModelFile::open(test_model("tiny/q8_0.gguf"));
+  REQUIRE(file);
+  const auto blocks = [&](kernels::KvType type) {
+    return choose_gpu_blocks((*file)->card({.block_tokens = 64, .kv_type = type}), 512,
+                             kGiB * 5 / 8);
+  };
+  const uint32_t halves = blocks(kernels::KvType::kF16), bytes = blocks(kernels::KvType::kFp8);
+  CHECK(blocks(kernels::KvType::kBf16) == halves);
+  CHECK(blocks(kernels::KvType::kInt8) == bytes);
+  // Of 16 dims, 2 bytes each; or 1 byte each, and a scale of 2.
+  CHECK(bytes * 18.0 == doctest::Approx(halves * 32.0).epsilon(0.001));
+}
+
 TEST_CASE("KV blocks that the memory does not hold are refused with both numbers") {
   ModelCard card;
   card.block_bytes = 1 << 20;

@@ -29,6 +29,25 @@ TEST_CASE("device names") {
   }
 }
 
+TEST_CASE("a device has the KV that it can have, or says what it has") {
+  using kernels::KvType;
+  for (const auto& [device, type] :
+       {std::pair("cpu:portable", KvType::kF16), {"reference", KvType::kF32}}) {
+    CAPTURE(device);
+    CHECK((*make_device(device, 1))->kv_type() == type);
+    CHECK((*make_device(device, 1, type))->kv_type() == type);
+    for (const KvType other : {KvType::kBf16, KvType::kFp8, KvType::kInt8}) {
+      const auto none = make_device(device, 1, other);
+      REQUIRE(!none);
+      const std::string text = none.error().message;
+      CAPTURE(text);
+      CHECK(text.starts_with(std::string("--kv-type ") + name(other) + " is for GPUs: the KV of "));
+      CHECK(text.ends_with(std::string(" is ") + name(type)));
+    }
+  }
+  CHECK(make_device("reference", 1, KvType::kF16).error().message.ends_with("reference is f32"));
+}
+
 TEST_CASE("the state folder: option, XDG, home, temporary") {
   const auto with = [](const char* xdg, const char* home) {
     setenv("XDG_STATE_HOME", xdg, 1);
@@ -97,15 +116,29 @@ TEST_CASE("what a child is given is what was asked for") {
   options.threads = 3;
   options.block_tokens = 16;
   options.state_dir = "/x";
-  const auto words = options.arguments();
-  EngineOptions child;
-  CLI::App app;
-  child.add_to(app);
-  app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
+  const auto given = [](const std::vector<std::string>& words) {
+    EngineOptions child;
+    CLI::App app;
+    child.add_to(app);
+    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
+    return child;
+  };
+  const EngineOptions child = given(options.arguments());
   CHECK(child.threads == 3);
   CHECK(child.block_tokens == 16);
   CHECK(child.device == options.device);
   CHECK(child.state_dir == "/x");
+  CHECK(!child.kv_type);
+  for (const kernels::KvType type : kernels::kKvTypes) {
+    options.kv_type = type;
+    CHECK(given(options.arguments()).kv_type == type);
+  }
+  for (const char* wrong : {"f32", "fp16", "", "FP8"}) {
+    CAPTURE(wrong);
+    CHECK_THROWS_WITH_AS(given({"--kv-type", wrong}),
+                         doctest::Contains("takes f16, bf16, fp8 or int8, not"),
+                         CLI::ValidationError);
+  }
 }
 
 }  // namespace

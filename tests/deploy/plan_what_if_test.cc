@@ -74,8 +74,6 @@ TEST_CASE("names of formats") {
   CHECK(parse_plan_weights("w4") == PlanWeights::kW4);
   CHECK(parse_plan_weights("file") == PlanWeights::kFile);
   CHECK(!parse_plan_weights("fp16"));
-  CHECK(parse_plan_kv("bf16") == kernels::KvType::kBf16);
-  CHECK(!parse_plan_kv("f32"));
 }
 
 }  // namespace

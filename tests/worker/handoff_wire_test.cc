@@ -139,6 +139,9 @@ TEST_CASE("the layout differs with all that changes KV bytes, and with nothing e
   other.numerics = "x";
   CHECK(layout_digest(other) != digest);
   other = card;
+  other.kv_layout = "fp8";
+  CHECK(layout_digest(other) != digest);
+  other = card;
   other.block_tokens = 16;
   CHECK(layout_digest(other) != digest);
 }

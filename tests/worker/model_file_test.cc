@@ -2,9 +2,12 @@
 
 #include <doctest/doctest.h>
 
+#include <set>
+
 #include "protocol/codec.h"
 #include "tests/worker/gguf_builder.h"
 #include "tests/worker/model_support.h"
+#include "worker/handoff_wire.h"
 
 namespace headrace::worker {
 namespace {
@@ -41,6 +44,27 @@ TEST_CASE("cards differ where results could") {
   CHECK(a->card(reference).kv_layout == "f32 block[layer][head][K d,t|V t,d]");
   CHECK_FALSE(a->card({}) == a->card(reference));
   CHECK_FALSE(a->card({.block_tokens = 16}) == a->card({.block_tokens = 64}));
+}
+
+TEST_CASE("each type of KV has a card of its own") {
+  const auto model = open_model(test_model("tiny/q8_0.gguf"));
+  const auto card = [&](kernels::KvType type) {
+    return model->card({.block_tokens = 16, .kv_type = type, .kv_order = kernels::KvOrder::kRows});
+  };
+  constexpr size_t kRows = 16 * 2 * 2 * 2;  // of a block: tokens, layers, heads, K and V
+  std::set<std::pair<uint64_t, uint64_t>> layouts;
+  for (const kernels::KvType type : kernels::kKvTypes) {
+    const bool scaled = kernels::scaled(type);
+    CAPTURE(kernels::name(type));
+    CHECK(card(type).block_bytes == kRows * (scaled ? 16 + 2 : 2 * 16));  // dims, scale
+    CHECK(card(type).cost.kv_token_bytes == card(type).block_bytes / 16);
+    CHECK(card(type).kv_layout == std::string(kernels::name(type)) +
+                                      " block[layer][head][K t,d|V t,d" +
+                                      (scaled ? "|f16 scales]" : "]"));
+    const Digest layout = layout_digest(card(type));
+    layouts.emplace(layout.hi, layout.lo);
+  }
+  CHECK(layouts.size() == std::size(kernels::kKvTypes));
 }
 
 TEST_CASE("rows beyond the tokenizer are known as such") {

@@ -158,12 +158,18 @@ class RealCluster {
     add(options.decode, Role::kDecode, tokenizer);
     add(options.both, Role::kBoth, tokenizer);
     std::unique_lock lock(mutex_);
-    all_joined_ = changed_.wait_for(lock, std::chrono::seconds(60),
-                                    [this] { return joined_ == nodes_.size(); });
+    changed_.wait_for(lock, std::chrono::seconds(60),
+                      [this] { return joined_ + refusals_.size() == nodes_.size(); });
+    all_joined_ = joined_ == nodes_.size();
   }
   ~RealCluster() { stop(); }
 
   bool all_joined() const { return all_joined_; }
+  // Why workers were not let in.
+  std::vector<std::string> refusals() {
+    std::lock_guard lock(mutex_);
+    return refusals_;
+  }
 
   std::vector<RealAnswer> ask(const std::vector<RealRequest>& requests) {
     std::vector<RealAnswer> answers;
@@ -225,6 +231,11 @@ class RealCluster {
         ++joined_;
         changed_.notify_all();
       };
+      events.rejected = [this](const Status& why) {
+        std::lock_guard lock(mutex_);
+        refusals_.push_back(why.message);
+        changed_.notify_all();
+      };
       nodes_.push_back(std::make_unique<WorkerNode>(runtime_.make_strand(), network(), random_,
                                                     *engines_.back(), o, tokenizer,
                                                     coordinator_->mesh(), events));
@@ -263,6 +274,7 @@ class RealCluster {
   std::mutex mutex_;
   std::condition_variable changed_;
   size_t joined_ = 0;
+  std::vector<std::string> refusals_;
   bool all_joined_ = false;
   std::vector<std::unique_ptr<RecordingEngine>> engines_;
   std::vector<std::shared_ptr<Counting>> counted_;
