@@ -47,6 +47,7 @@ class NcclLane final : public PayloadLane {
   const Instant made;
   NcclPair* pair = nullptr;
   std::deque<LaneSlot> posted;  // not under way
+  bool joined_open = false;     // P: the communicator was open when this lane said Join
   uint32_t posted_ever = 0;
   uint32_t peer_posted = 0;               // P: what D has said
   uint32_t offered = 0;                   // P: slots

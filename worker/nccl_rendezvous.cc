@@ -49,7 +49,9 @@ Status NcclPairs::on(NcclLane& lane, const nccl_note::Ready& note) {
     case State::kOpening:  // the id may have gone over a channel that broke
       lane.tell(nccl_note::Id{pair->epoch, *pair->id});
       break;
-    case State::kOpen:  // D has ended it: it was idle there
+    case State::kOpen:
+      if (!lane.joined_open) break;  // said before the id came over another channel
+      // D has ended it: it was idle there.
       end(*pair, error(Errc::kDisconnected, "the decode worker has ended NCCL"), true);
       break;
     case State::kSeat:
@@ -122,6 +124,7 @@ void NcclPairs::greet(NcclLane& lane) {
   const NcclPair* pair = lane.pair;
   if (!pair || pair->state == State::kSeat) return;
   if (lane.end == LaneEnd::kPrefill) {
+    lane.joined_open = pair->state == State::kOpen;
     lane.tell(nccl_note::Join{pair->epoch});
     if (pair->state == State::kReady && planted(Mistake::kNcclMintEarly)) mint(*lane.pair);
     return;

@@ -149,6 +149,10 @@ void NcclPeer::on_frame(const Ptr& t, const Bytes& frame) {
       const Bytes note(frame.begin() + 1, frame.end());
       const auto decoded = worker::decode_nccl(note);
       if (decoded && std::holds_alternative<worker::nccl_note::Ready>(*decoded)) ++readies_;
+      if (world_.tracing() && decoded) {
+        world_.note(name_ + " hears note " + std::to_string(decoded->index()) + " of task " +
+                    std::to_string(t->task.number));
+      }
       const Status status = t->lane->heard(note);
       if (!status.ok() && !t->ended) end(t, false, "note: " + status.message);
       return;

@@ -16,6 +16,7 @@ constexpr Duration kStorm = 8s;
 constexpr Duration kEndsWithin = 25s;    // of a hand-off, its memory back or lost: init 10, abort 5
 constexpr Duration kNoticesWithin = 7s;  // that an abort hangs
 constexpr uint32_t kAttempts = 4;
+constexpr size_t kTraceMax = 20000;
 
 // What may go wrong in a storm, each for a while.
 enum class Trouble : uint8_t {
@@ -37,7 +38,7 @@ enum class Trouble : uint8_t {
 
 class Run {
  public:
-  explicit Run(uint64_t seed) : world_({.seed = seed, .trace_max = 0}), fabric_(world_) {
+  Run(uint64_t seed, size_t trace) : world_({.seed = seed, .trace_max = trace}), fabric_(world_) {
     auto& r = world_.random();
     peaceful_ = seed % 4 == 0;
     options_.pairs_max = peaceful_ || r.next() % 2 ? 16 : 2 + r.next() % 2;
@@ -128,7 +129,9 @@ class Run {
 
   void on_end(const NcclTask& task, LaneEnd end, const NcclEnd& how) {
     Wanted& w = wanted_.at(task.number);
-    if (world_.tracing()) world_.note("task " + std::to_string(task.number) + " ended: " + how.why);
+    if (world_.tracing())
+      world_.note("task " + std::to_string(task.number) +
+                  (end == LaneEnd::kPrefill ? " ended at P: " : " ended at D: ") + how.why);
     const bool cancelled = task.cancel_after > 0ms;
     if (peaceful_ && !how.ok && !how.cancelled && !cancelled) {
       fabric_.violation("failed though nothing went wrong: " + how.why);
@@ -286,7 +289,11 @@ class Run {
 
 }  // namespace
 
-NcclRun run_nccl(uint64_t seed) { return Run(seed).go(); }
+NcclRun run_nccl(uint64_t seed) {
+  NcclRun run = Run(seed, 0).go();
+  // Again, with words.
+  return run.wrong.empty() ? run : Run(seed, kTraceMax).go();
+}
 
 std::string hunt_nccl(uint64_t first, uint64_t count) {
   for (uint64_t seed = first; seed < first + count; ++seed) {
