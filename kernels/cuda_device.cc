@@ -14,6 +14,7 @@
 #include "kernels/cuda/copies.h"
 #include "kernels/cuda/logits.h"
 #include "kernels/cuda/matmul.h"
+#include "kernels/cuda/matmul_spread.h"
 #include "kernels/cuda/rows.h"
 #include "kernels/cuda/runtime.h"
 #include "kernels/cuda/step_graphs.h"
@@ -107,8 +108,8 @@ class CudaDevice final : public Device {
   void run(const Embed& op) override { put(op); }
   void run(const RmsNorm& op) override { put(op); }
   void run(const QuantizeRows&) override { KERNELS_CHECK(false && "products here take bf16"); }
-  void run(const MatMul& op) override { put(op); }
-  void run(const MatMulSwiGlu& op) override { put(op); }
+  void run(const MatMul& op) override { put_product(op); }
+  void run(const MatMulSwiGlu& op) override { put_product(op); }
   void run(const GatherRows& op) override { put(op); }
   void run(const RopeAppendKv& op) override { put(op); }
   void run(const SwiGlu& op) override { put(op); }
@@ -154,6 +155,22 @@ class CudaDevice final : public Device {
     }
     check(cuda::enqueue(op, context(scratch_)), ordinal_, kernels::name(op));
   }
+  template <class Op>
+  void put_product(const Op& op) {
+    const uint64_t spread = cuda::spread_bytes(op, processors_);
+    if (spread_.size() == 0 && !recording_ && cuda::may_spread(op.w, processors_)) {
+      spread_ = allocate(cuda::kSpreadBytes + cuda::kSpreadCounters * sizeof(uint32_t));
+    }
+    Cost moved = cost(op);
+    if (spread_.size() > 0) moved.activation_bytes += spread;
+    account(kernels::name(op), moved);
+    if (repeats_) return;
+    use();
+    cuda::Context with = context(spread_);
+    if (spread_.size() > 0)
+      with.counters = reinterpret_cast<uint32_t*>(spread_.data() + cuda::kSpreadBytes);
+    check(cuda::enqueue(op, with), ordinal_, kernels::name(op));
+  }
   void plan(std::span<const StepRow> rows);
   std::optional<cuda::StepShape> shape(std::span<const StepRow> rows, int variant) const;
 
@@ -168,11 +185,13 @@ class CudaDevice final : public Device {
   Buffer scratch_;    // of what is not part of a forward pass
   Buffer workspace_;  // of attention
   Buffer counters_;   // of attention
+  Buffer spread_;     // of products: sums of pieces, then counters; none: no model needed it yet
   Mirror tiles_;      // of attention's plan: chunks, then tiles
   std::optional<Geometry> geometry_;
   cuda::AttentionWork work_;  // of this step
   bool planned_ = false;
   bool repeats_ = false;  // a graph does what is told: it is only accounted for
+  bool recording_ = false;
   std::vector<Pending> pending_;
   std::chrono::steady_clock::time_point begun_;
   Accounts accounts_;
@@ -224,7 +243,9 @@ void CudaDevice::forward(std::span<const StepRow> rows, int variant,
   const auto step = shape(rows, variant);
   if (!step) return ops();  // also the very first one, which shows what attention is
   if (!graphs_.has(*step)) {
+    recording_ = true;
     graphs_.record(*step, compute_.get(), ops);
+    recording_ = false;
   } else {
     repeats_ = true;
     ops();

@@ -3,6 +3,7 @@
 #include <cuda_runtime_api.h>
 
 #include <cstddef>
+#include <cstdint>
 
 namespace headrace::cuda {
 
@@ -17,6 +18,9 @@ struct Context {
   // is in it is of no meaning between two operations.
   void* workspace = nullptr;
   size_t workspace_bytes = 0;
+  // For products: kSpreadCounters, zero before and after. None, or a small workspace: pieces of K
+  // are not spread over blocks.
+  uint32_t* counters = nullptr;
 };
 
 }  // namespace headrace::cuda

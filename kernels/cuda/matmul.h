@@ -16,9 +16,16 @@
 
 namespace headrace::cuda {
 
-// Up to so many rows the weights are read once; more rows are taken 64 at a time, by blocks that
-// run side by side and read the same weights.
-constexpr int32_t kStreamRowsMax = 64;
+// Up to so many rows the weights are streamed to all of them; more are taken 64 at a time, by
+// blocks that run side by side and read the same weights.
+constexpr int32_t kStreamRowsMax = 32;
+
+// Bytes that go through the workspace, on top of the operation's cost, if pieces of K are spread
+// over blocks: with more rows than that, and a context that has memory for it (matmul_spread.h).
+uint64_t spread_bytes(const kernels::MatMul& op, int processors);
+uint64_t spread_bytes(const kernels::MatMulSwiGlu& op, int processors);
+// Whether some number of rows, up to 256, makes any of it.
+bool may_spread(const kernels::Matrix& w, int processors);
 
 // y = w x or y += w x; w is not paired, and what lies between rows of y stays as it is.
 cudaError_t enqueue(const kernels::MatMul& op, const Context& context);

@@ -3,15 +3,13 @@
 #include "kernels/activation.h"
 #include "kernels/cuda/context.h"
 #include "kernels/cuda/matmul_fragments.h"
+#include "kernels/cuda/matmul_spread.h"
 
 // What both kernels of matmul.h share: the product they are given, how K is cut, and how results
 // leave. A tile is the sums of a strip and eight rows of x, as the tensor cores give them: lane
 // (g, t) has rows 2t and 2t + 1 of x, for weight rows g (0, 1) and g + 8 (2, 3) of the strip.
 
 namespace headrace::cuda {
-
-constexpr unsigned kTileRows = 8;   // of x
-constexpr unsigned kPiecesMax = 8;  // of K
 
 struct Product {
   const unsigned char* weights = nullptr;
@@ -36,9 +34,6 @@ struct Product {
 
 // More than kStreamRowsMax rows; the product is one that both kernels do.
 cudaError_t enqueue_tile(const Product& p, const Context& context);
-
-// A function of K alone.
-constexpr unsigned piece_units(unsigned units) { return (units + kPiecesMax - 1) / kPiecesMax; }
 
 // Sums of each 32 of x, of a unit's two groups (x, y), for rows 8j + 2t and the next from `first`.
 template <WeightType kType, unsigned kTiles>

@@ -22,9 +22,9 @@ constexpr unsigned kRoundsMax = 8;
 constexpr unsigned strips_of(WeightType type, unsigned tiles) {
   switch (type) {
     case WeightType::kW4:
-      return tiles == 8 ? 2 : 4;
+      return 4;
     case WeightType::kW4Min:
-      return tiles == 8 ? 1 : tiles == 4 ? 2 : 4;
+      return tiles == 4 ? 2 : 4;
     case WeightType::kF32:
       return 1;
     default:
@@ -43,7 +43,7 @@ constexpr unsigned slots_of(WeightType type, unsigned tiles) {
     case WeightType::kF32:
       return 2;
     default:
-      return tiles == 8 ? 2 : 3;
+      return 3;
   }
 }
 
@@ -51,8 +51,7 @@ template <WeightType kType, unsigned kTiles>
 struct Plan {
   static constexpr unsigned kStrips = strips_of(kType, kTiles);
   // Of a processor, as registers go.
-  static constexpr unsigned kBlocks =
-      kTiles == 8 || (Unit<kType>::kQuantized && kTiles == 4) ? 1 : 2;
+  static constexpr unsigned kBlocks = Unit<kType>::kQuantized && kTiles == 4 ? 1 : 2;
   static constexpr unsigned kSlots = slots_of(kType, kTiles);
   static constexpr unsigned kSlotBytes = kStrips * Unit<kType>::kBytes;
   static constexpr unsigned kRingBytes = kSlots * kSlotBytes;            // of a warp
@@ -288,12 +287,13 @@ cudaError_t launch_stream(const Product& p, const Context& context) {
                           strips, rounds);
 }
 
+static_assert(kStreamRowsMax == 4 * kTileRows);
+
 template <WeightType kType>
 cudaError_t launch_rows(const Product& p, const Context& context) {
   if (p.rows <= kTileRows) return launch_stream<kType, 1>(p, context);
   if (p.rows <= 2 * kTileRows) return launch_stream<kType, 2>(p, context);
-  if (p.rows <= 4 * kTileRows) return launch_stream<kType, 4>(p, context);
-  return launch_stream<kType, 8>(p, context);
+  return launch_stream<kType, 4>(p, context);
 }
 
 // False: not a product that is done. `p` is complete but for where results go.
@@ -320,9 +320,7 @@ bool describe(Product& p, const kernels::Matrix& w, const kernels::Rows& x, int3
 
 cudaError_t enqueue_product(const Product& p, const Context& context) {
   if (p.rows == 0 || p.n == 0) return cudaSuccess;
-  // Tiles share x among more strips, where there are enough of them for every processor.
-  const bool wide = p.rows > 32 && p.strips >= 8 * static_cast<unsigned>(context.processors);
-  if (wide || p.rows > static_cast<unsigned>(kStreamRowsMax)) return enqueue_tile(p, context);
+  if (p.rows > static_cast<unsigned>(kStreamRowsMax)) return enqueue_tile(p, context);
   switch (p.type) {
     case WeightType::kF32:
       return launch_rows<WeightType::kF32>(p, context);
@@ -340,7 +338,33 @@ cudaError_t enqueue_product(const Product& p, const Context& context) {
   return cudaErrorInvalidValue;
 }
 
+Spread spread_for(const kernels::Matrix& w, int32_t rows, int processors) {
+  return spread_of(static_cast<uint32_t>(w.tiles()), static_cast<uint32_t>(w.units()),
+                   static_cast<uint32_t>(rows), static_cast<uint32_t>(processors));
+}
+
+uint64_t spread_bytes(const kernels::Matrix& w, int32_t rows, int processors) {
+  if (rows <= kStreamRowsMax || w.rows < 1 || w.cols < 1) return 0;
+  const uint64_t tiles = uint64_t{shares_of(static_cast<uint32_t>(rows), kTileRows)} *
+                         static_cast<uint32_t>(w.tiles());
+  return 2 * tiles * kTileBytes * spread_for(w, rows, processors).sums();  // written and read
+}
+
 }  // namespace
+
+uint64_t spread_bytes(const kernels::MatMul& op, int processors) {
+  return spread_bytes(op.w, op.rows, processors);
+}
+
+uint64_t spread_bytes(const kernels::MatMulSwiGlu& op, int processors) {
+  return spread_bytes(op.w, op.rows, processors);
+}
+
+bool may_spread(const kernels::Matrix& w, int processors) {
+  for (int32_t rows = kStreamRowsMax + 1; rows < 256; rows += 64)
+    if (spread_bytes(w, rows, processors) > 0) return true;
+  return false;
+}
 
 cudaError_t enqueue(const kernels::MatMul& op, const Context& context) {
   Product p;

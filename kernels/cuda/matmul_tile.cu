@@ -7,6 +7,9 @@
 // unit by unit, each staged by all its threads through a ring in shared memory; a warp has two
 // strips and four tiles of x. Sums are formed in the order of matmul_stream.cu: a group by itself,
 // then into its piece, then into the total. Blocks that share weights have neighbouring numbers.
+//
+// Where that makes few blocks, several share the pieces of K (matmul_spread.h): each leaves its
+// pieces' sums in the workspace, and the one that ends last adds them in order.
 
 namespace headrace::cuda {
 namespace {
@@ -15,8 +18,6 @@ constexpr unsigned kWarps = 8;
 constexpr unsigned kThreads = kWarps * kWarp;
 constexpr unsigned kStrips = 2;  // of a warp
 constexpr unsigned kTiles = 4;   // of a warp
-constexpr unsigned kBlockStrips = 8;
-constexpr unsigned kBlockRows = 64;  // of x
 static_assert(kWarps == (kBlockStrips / kStrips) * (kBlockRows / kTileRows / kTiles));
 
 constexpr unsigned kRowBytes = 128;  // of a unit of x
@@ -52,10 +53,10 @@ struct Copies {
 };
 
 __device__ __forceinline__ Copies first_copies(const Product& p, size_t unit_bytes, unsigned strip,
-                                               unsigned row, unsigned lane) {
+                                               unsigned row, unsigned unit, unsigned lane) {
   const unsigned own = row + lane / kRowVectors;
-  return {p.weights + size_t{strip} * p.units * unit_bytes + 16 * lane,
-          p.x + size_t{own} * p.units * 64 + lane % kRowVectors * 8,
+  return {p.weights + (size_t{strip} * p.units + unit) * unit_bytes + 16 * lane,
+          p.x + (size_t{own} * p.units + unit) * 64 + lane % kRowVectors * 8,
           strip < p.strips,
           {own < p.rows, own + 4 < p.rows}};
 }
@@ -92,6 +93,7 @@ __device__ __forceinline__ void request_x(Copies& from, unsigned char* to, unsig
 }
 
 using Sums = float[kStrips][kTiles][4];
+constexpr unsigned kBlockSumsBytes = kThreads * sizeof(Sums);
 
 // One unit, for the warp's strips (as many as there are) and tiles of x.
 template <WeightType kType>
@@ -121,6 +123,13 @@ __device__ __forceinline__ void multiply_unit(Sums& piece, const unsigned char* 
   }
 }
 
+__device__ __forceinline__ void clear(Sums& sums) {
+#pragma unroll
+  for (unsigned i = 0; i < kStrips * kTiles * 4; i++) {
+    sums[i / (kTiles * 4)][i / 4 % kTiles][i % 4] = 0;
+  }
+}
+
 // A piece has ended: total += piece, and the next begins with zero.
 __device__ __forceinline__ void add_piece(Sums& total, Sums& piece) {
 #pragma unroll
@@ -133,11 +142,121 @@ __device__ __forceinline__ void add_piece(Sums& total, Sums& piece) {
 
 // What a warp has of the block's work.
 struct Part {
+  unsigned number;       // of the part of the result
   unsigned first_strip;  // of the block
   unsigned strip;        // the warp's first, counted from that
   unsigned first_row;    // of x, of the block
   unsigned row;          // the warp's first, counted from that
+  unsigned strips;       // that there are of the warp's, none if it has no rows
 };
+
+// The pieces that a block takes of K.
+struct Share {
+  unsigned number;
+  unsigned first;  // unit
+  unsigned units;
+};
+
+// Where the blocks of one part of the result meet.
+struct Meeting {
+  unsigned char* sums;  // none: one block takes all of K
+  uint32_t* counters;
+  unsigned of_share;
+  unsigned shares;
+  unsigned waiting;  // Spread::sums
+};
+
+// A block's sums of some piece, a vector a thread and tile; those of rows and strips that there
+// are. `store`: to the workspace, else added from there to `sums`.
+template <bool kStore>
+__device__ __forceinline__ void pass_sums(const Product& p, const Part& part, unsigned char* place,
+                                          Sums& sums) {
+#pragma unroll
+  for (unsigned s = 0; s < kStrips; s++) {
+#pragma unroll
+    for (unsigned j = 0; j < kTiles; j++) {
+      if (s >= part.strips || part.first_row + part.row + kTileRows * j >= p.rows) continue;
+      unsigned char* at = place + ((s * kTiles + j) * kThreads + threadIdx.x) * 16;
+      float(&sum)[4] = sums[s][j];
+      if constexpr (kStore) {
+        st16(at, make_uint4(float_bits(sum[0]), float_bits(sum[1]), float_bits(sum[2]),
+                            float_bits(sum[3])));
+      } else {
+        const uint4 v = ld16(at);
+        sum[0] += bits_float(v.x);
+        sum[1] += bits_float(v.y);
+        sum[2] += bits_float(v.z);
+        sum[3] += bits_float(v.w);
+      }
+    }
+  }
+}
+
+__device__ __forceinline__ unsigned row_blocks_of(const Product& p) {
+  return (p.rows + kBlockRows - 1) / kBlockRows;
+}
+
+// Shares of a part of the result stand next to each other, and in each the rows of x.
+__device__ __forceinline__ Share share_of(const Product& p, const Meeting& meeting) {
+  const unsigned number = blockIdx.x / row_blocks_of(p) % meeting.shares;
+  const unsigned length = meeting.of_share * p.piece_units;
+  const unsigned first = number * length;
+  return {number, first, p.units - first < length ? p.units - first : length};
+}
+
+__device__ __forceinline__ Part part_of(const Product& p, const Meeting& meeting, unsigned warp) {
+  constexpr unsigned kWarpRows = kTiles * kTileRows;
+  constexpr unsigned kAcross = kBlockRows / kWarpRows;
+  const unsigned row_blocks = row_blocks_of(p);
+  const unsigned above = blockIdx.x / (row_blocks * meeting.shares);
+  const unsigned across = blockIdx.x % row_blocks;
+  Part part = {above * row_blocks + across, above * kBlockStrips,       warp / kAcross * kStrips,
+               across * kBlockRows,         warp % kAcross * kWarpRows, 0};
+  const unsigned first = part.first_strip + part.strip;
+  if (first < p.strips && part.first_row + part.row < p.rows) part.strips = p.strips - first;
+  return part;
+}
+
+// The sums that a part of the result has in the workspace.
+__device__ __forceinline__ unsigned char* sums_of(const Meeting& meeting, const Part& part,
+                                                  unsigned number) {
+  return meeting.sums + (size_t{part.number} * meeting.waiting + number) * kBlockSumsBytes;
+}
+
+// Piece `number` of a share has ended: it is added, or left to who comes last.
+__device__ __forceinline__ void end_piece(const Product& p, const Meeting& meeting,
+                                          const Part& part, const Share& share, unsigned number,
+                                          Sums& total, Sums& piece) {
+  if (share.number != 0) {
+    const unsigned place = 1 + (share.number - 1) * meeting.of_share + number;
+    pass_sums<true>(p, part, sums_of(meeting, part, place), piece);
+  }
+  add_piece(total, piece);
+}
+
+// The end of a block that shares its part of the result. True: it is the last one, and `total` is
+// the sum of all pieces. All warps; `arrived` is in shared memory.
+__device__ __forceinline__ bool meet(const Product& p, const Meeting& meeting, const Part& part,
+                                     const Share& share, Sums& total, uint32_t* arrived) {
+  if (share.number == 0) pass_sums<true>(p, part, sums_of(meeting, part, 0), total);
+  thread_fence();
+  syncthreads();
+  if (threadIdx.x == 0) {
+    uint32_t* counter = meeting.counters + part.number;
+    *arrived = atomic_add(counter, 1u) + 1 == meeting.shares ? 1 : 0;
+    if (*arrived != 0) *counter = 0;
+  }
+  syncthreads();
+  const bool last = *arrived != 0;
+  syncthreads();
+  if (!last) return false;
+  thread_fence();
+  clear(total);
+  for (unsigned i = 0; i < meeting.waiting; i++) {
+    pass_sums<false>(p, part, sums_of(meeting, part, i), total);
+  }
+  return true;
+}
 
 // All warps; the ring is free.
 __device__ __forceinline__ void finish(const Product& p, const Part& part, const Sums& total,
@@ -169,32 +288,29 @@ __device__ __forceinline__ void finish(const Product& p, const Part& part, const
 }
 
 template <WeightType kType>
-__global__ void __launch_bounds__(kThreads, Plan<kType>::kBlocks) matmul_tile_kernel(Product p) {
+__global__ void __launch_bounds__(kThreads, Plan<kType>::kBlocks)
+    matmul_tile_kernel(Product p, Meeting meeting) {
   using Fit = Plan<kType>;
   HEADRACE_SHARED(unsigned char, shared);
   const unsigned warp = threadIdx.x / kWarp;
   const unsigned lane = threadIdx.x % kWarp;
-  const unsigned row_blocks = (p.rows + kBlockRows - 1) / kBlockRows;
-  constexpr unsigned kWarpRows = kTiles * kTileRows;
-  constexpr unsigned kAcross = kBlockRows / kWarpRows;
-  const Part part = {blockIdx.x / row_blocks * kBlockStrips, warp / kAcross * kStrips,
-                     blockIdx.x % row_blocks * kBlockRows, warp % kAcross * kWarpRows};
-  const unsigned first = part.first_strip + part.strip;
-  const unsigned left = first < p.strips ? p.strips - first : 0;
+  const Share share = share_of(p, meeting);
+  const Part part = part_of(p, meeting, warp);
   Copies copies = first_copies(p, Unit<kType>::kBytes, part.first_strip + warp,
-                               part.first_row + warp * kTileRows, lane);
+                               part.first_row + warp * kTileRows, share.first, lane);
   unsigned char* const own_weights = shared + warp * Unit<kType>::kBytes;
   unsigned char* const own_x = shared + Fit::kWeightBytes + warp * kTileRows * kRowBytes;
 
 #pragma unroll
   for (unsigned slot = 0; slot + 1 < Fit::kSlots; slot++) {
-    if (slot < p.units) request_weights<kType>(copies, own_weights + slot * Fit::kSlotBytes, lane);
+    if (slot < share.units)
+      request_weights<kType>(copies, own_weights + slot * Fit::kSlotBytes, lane);
   }
   grid_dependency_wait();
   grid_dependency_trigger();
 #pragma unroll
   for (unsigned slot = 0; slot + 1 < Fit::kSlots; slot++) {
-    if (slot < p.units) request_x(copies, own_x + slot * Fit::kSlotBytes, p.units, lane);
+    if (slot < share.units) request_x(copies, own_x + slot * Fit::kSlotBytes, p.units, lane);
     cp_commit();
   }
   Sums piece = {};
@@ -202,20 +318,23 @@ __global__ void __launch_bounds__(kThreads, Plan<kType>::kBlocks) matmul_tile_ke
   unsigned now = 0;
   unsigned free = (Fit::kSlots - 1) * Fit::kSlotBytes;
   unsigned in_piece = 0;
-  for (unsigned unit = 0; unit < p.units; unit++) {
+  unsigned pieces = 0;
+  for (unsigned unit = 0; unit < share.units; unit++) {
     cp_wait<Fit::kSlots - 2>();
     syncthreads();
-    if (unit + Fit::kSlots - 1 < p.units) {
+    if (unit + Fit::kSlots - 1 < share.units) {
       request_weights<kType>(copies, own_weights + free, lane);
       request_x(copies, own_x + free, p.units, lane);
     }
     cp_commit();
-    float2 x_sums[kTiles][2];
-    load_sums<kType>(x_sums, p, part.first_row + part.row, unit, lane);
-    multiply_unit<kType>(piece, shared + now + part.strip * Unit<kType>::kBytes,
-                         shared + now + Fit::kWeightBytes, left, part.row, x_sums, lane);
-    if (++in_piece == p.piece_units || unit + 1 == p.units) {
-      add_piece(total, piece);
+    if (part.strips != 0) {
+      float2 x_sums[kTiles][2];
+      load_sums<kType>(x_sums, p, part.first_row + part.row, share.first + unit, lane);
+      multiply_unit<kType>(piece, shared + now + part.strip * Unit<kType>::kBytes,
+                           shared + now + Fit::kWeightBytes, part.strips, part.row, x_sums, lane);
+    }
+    if (++in_piece == p.piece_units || unit + 1 == share.units) {
+      end_piece(p, meeting, part, share, pieces++, total, piece);
       in_piece = 0;
     }
     free = now;
@@ -223,16 +342,33 @@ __global__ void __launch_bounds__(kThreads, Plan<kType>::kBlocks) matmul_tile_ke
   }
   cp_wait<0>();
   syncthreads();
+  if (meeting.sums != nullptr &&
+      !meet(p, meeting, part, share, total, reinterpret_cast<uint32_t*>(shared))) {
+    return;
+  }
   finish(p, part, total, shared, lane);
+}
+
+// Who shares what, as far as the context has memory for it.
+Meeting meeting_of(const Product& p, const Context& context) {
+  const Spread spread =
+      spread_of(p.strips, p.units, p.rows, static_cast<unsigned>(context.processors));
+  const size_t bytes = size_t{spread.blocks} * spread.sums() * kBlockSumsBytes;
+  if (bytes == 0 || context.counters == nullptr || context.workspace_bytes < bytes)
+    return {nullptr, nullptr, p.pieces, 1, 0};
+  return {static_cast<unsigned char*>(context.workspace), context.counters, spread.of_share,
+          spread.shares, spread.sums()};
 }
 
 template <WeightType kType>
 cudaError_t launch_tile(const Product& p, const Context& context) {
-  const size_t row_blocks = (p.rows + kBlockRows - 1) / kBlockRows;
-  const size_t blocks = row_blocks * ((p.strips + kBlockStrips - 1) / kBlockStrips);
+  const Meeting meeting = meeting_of(p, context);
+  const size_t parts = size_t{shares_of(p.rows, kBlockRows)} * shares_of(p.strips, kBlockStrips);
+  const size_t blocks = parts * meeting.shares;
   if (blocks > kGridMax) return cudaErrorInvalidValue;
   return launch_dependent("matmul_tile", context.stream, dim3(static_cast<unsigned>(blocks)),
-                          dim3(kThreads), Plan<kType>::kSharedBytes, matmul_tile_kernel<kType>, p);
+                          dim3(kThreads), Plan<kType>::kSharedBytes, matmul_tile_kernel<kType>, p,
+                          meeting);
 }
 
 }  // namespace

@@ -43,6 +43,7 @@ class DeviceBuffer {
   DeviceBuffer& operator=(const DeviceBuffer&) = delete;
 
   T* get() const { return static_cast<T*>(memory_); }
+  size_t size() const { return size_; }
   std::vector<T> values() const {
     std::vector<T> out(size_);
     copy(out.data(), memory_, cudaMemcpyDeviceToHost);

@@ -9,7 +9,8 @@ namespace headrace::simt {
 namespace {
 
 // Rows around a block's 64, N around a strip, a warp's two and a block's eight, K around a ring.
-constexpr ProductShape kShapes[] = {{65, 16, 64}, {130, 33, 32}, {65, 130, 96}, {66, 17, 576}};
+constexpr ProductShape kShapes[] = {
+    {65, 16, 64}, {130, 33, 32}, {65, 130, 96}, {66, 17, 576}, {33, 40, 544}};
 
 TEST_CASE("matmul, many rows: every type, around blocks, strips, units and pieces") {
   for (const SourceType type : kSourceTypes) {
@@ -43,6 +44,78 @@ TEST_CASE("matmul: one row, few rows and many rows have the same bits") {
       CHECK(alone == rows_of(y, 48, part.first, part.m));
     }
   }
+}
+
+TEST_CASE("matmul, many rows: pieces of K over blocks change no bit, in every order") {
+  // Blocks that have the same number of pieces and not, one piece each, all of them.
+  struct Case {
+    ProductShape shape;
+    int processors;
+    unsigned shares;
+  };
+  constexpr Case kCases[] = {{{40, 130, 512}, 4, 2},
+                             {{33, 16, 1000}, 4, 4},
+                             {{100, 48, 1088}, 6, 3},
+                             {{70, 20, 1600}, 132, 7},
+                             {{40, 16, 1024}, 1, 1}};
+  for (size_t i = 0; i < std::size(kCases); i++) {
+    const auto& [shape, processors, shares] = kCases[i];
+    CAPTURE(shape.k);
+    const SourceType type = i == 1   ? SourceType::kBf16
+                            : i == 2 ? SourceType::kF32
+                                     : SourceType::kQ4_1;
+    const ProductCase c(type, shape, false, 25);
+    const auto strips = static_cast<uint32_t>(c.w.tiles());
+    const auto units = static_cast<uint32_t>(c.w.units());
+    CHECK(cuda::spread_of(strips, units, static_cast<uint32_t>(shape.m),
+                          static_cast<uint32_t>(processors))
+              .shares == shares);
+    const std::vector<float> y = ProductRun(c).product();
+    check_products(y, c.product());
+    each_configuration([&] {
+      const ProductRun run(c, processors, true);
+      CHECK(run.product() == y);
+      CHECK(std::isnan(run.workspace.values()[0]) == (shares == 1));
+    });
+  }
+}
+
+TEST_CASE("how pieces are spread is bounded, covers K, and is for few blocks") {
+  for (const uint32_t n : {16u, 1024u, 4096u, 6144u, 28672u, 128256u}) {
+    for (const uint32_t k : {64u, 576u, 4096u, 14336u}) {
+      for (const uint32_t m : {33u, 64u, 65u, 128u, 200u, 256u, 2048u}) {
+        for (const uint32_t processors : {1u, 108u, 132u}) {
+          const cuda::Spread s = cuda::spread_of(n / 16, k / 64, m, processors);
+          CHECK(s.of_share * s.shares >= s.pieces);
+          CHECK(s.of_share * (s.shares - 1) < s.pieces);
+          CHECK((s.shares == 1 || s.blocks <= cuda::kSpreadCounters));
+          CHECK(s.blocks * s.sums() * 32768 <= cuda::kSpreadBytes);
+        }
+      }
+    }
+  }
+  // 8B on an H100 and an A100, as the README has them.
+  const auto shares = [](uint32_t n, uint32_t k, uint32_t m) {
+    return std::pair(cuda::spread_of(n / 16, k / 64, m, 132).shares,
+                     cuda::spread_of(n / 16, k / 64, m, 108).shares);
+  };
+  using Both = std::pair<uint32_t, uint32_t>;
+  CHECK(shares(4096, 4096, 64) == Both{4, 2});
+  CHECK(shares(4096, 4096, 128) == Both{2, 1});
+  CHECK(shares(4096, 14336, 128) == Both{2, 4});
+  CHECK(shares(28672, 4096, 64) == Both{1, 1});
+  CHECK(shares(4096, 4096, 256) == Both{1, 1});
+}
+
+TEST_CASE("matmul and SwiGlu: pieces of K over blocks change no bit") {
+  const ProductCase c(SourceType::kQ8_0, {50, 80, 1024}, true, 26);
+  const RowsCase spread(50, 40);
+  const RowsCase alone(50, 40);
+  ProductRun(c, 132, true).gated(spread, true, true);
+  ProductRun(c).gated(alone, true, true);
+  CHECK(spread.f32.values() == alone.f32.values());
+  CHECK(spread.bf16.values() == alone.bf16.values());
+  CHECK(spread.sums.values() == alone.sums.values());
 }
 
 TEST_CASE("matmul, many rows: add keeps what was there") {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "kernels/cuda/matmul.h"
+#include "kernels/cuda/matmul_spread.h"
 #include "kernels/half.h"
 #include "kernels/matrix_fragments.h"
 #include "kernels/ops.h"
@@ -106,12 +107,15 @@ struct ProductCase {
 
 // The same on the device.
 struct ProductRun {
-  explicit ProductRun(const ProductCase& c, int multiprocessors = 132)
+  // `spread`: with memory in which blocks that share K can meet.
+  explicit ProductRun(const ProductCase& c, int multiprocessors = 132, bool spread = false)
       : shape(c.shape),
         processors(multiprocessors),
         weights(c.weights),
         x(c.x),
         sums(c.sums),
+        workspace(std::vector<float>(spread ? kWorkspace : 0, NAN)),
+        counters(std::vector<uint32_t>(spread ? cuda::kSpreadCounters : 0)),
         w(c.w) {
     w.data = weights.get();
   }
@@ -148,9 +152,16 @@ struct ProductRun {
   template <class Op>
   void go(const Op& op) const {
     const TestStream stream;
-    const cuda::Context context{.stream = stream.get(), .processors = processors};
-    REQUIRE(cuda::enqueue(op, context) == cudaSuccess);
+    REQUIRE(cuda::enqueue(op, context(stream.get())) == cudaSuccess);
     stream.wait();
+    for (const uint32_t counter : counters.values()) CHECK(counter == 0);
+  }
+  cuda::Context context(cudaStream_t stream) const {
+    return {.stream = stream,
+            .processors = processors,
+            .workspace = workspace.get(),
+            .workspace_bytes = workspace.size() * sizeof(float),
+            .counters = counters.get()};
   }
 
   ProductShape shape;
@@ -158,6 +169,9 @@ struct ProductRun {
   DeviceBuffer<std::byte> weights;
   DeviceBuffer<uint16_t> x;
   DeviceBuffer<float> sums;
+  static constexpr size_t kWorkspace = 1 << 17;  // floats
+  DeviceBuffer<float> workspace;
+  DeviceBuffer<uint32_t> counters;
   kernels::Matrix w;
 };
 

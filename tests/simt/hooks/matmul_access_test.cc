@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include "kernels/cuda/dequantize.h"
 #include "tests/simt/hooks/moves.h"
 #include "tests/simt/matmul_case.h"
 
@@ -32,7 +33,7 @@ kernels::MatMul product(const ProductRun& run, const DeviceBuffer<float>& y, boo
 
 TEST_CASE("matmul, few rows: moves what it costs, each weight once") {
   for (const SourceType type : kSourceTypes) {
-    for (const ProductShape& shape : {ProductShape{1, 96, 576}, {8, 64, 2048}, {40, 64, 256}}) {
+    for (const ProductShape& shape : {ProductShape{1, 96, 576}, {8, 64, 2048}, {25, 64, 256}}) {
       const ProductRun run(ProductCase(type, shape, false, 1));
       const DeviceBuffer<float> y(std::vector<float>(ProductCase::count(shape.m, shape.n), 0.0f));
       CAPTURE(static_cast<int>(type));
@@ -66,6 +67,26 @@ TEST_CASE("matmul, many rows: weights are read once for each 64 rows, all else o
   }
 }
 
+TEST_CASE(
+    "matmul: pieces of K over blocks move their sums through the workspace, in whole sectors") {
+  for (const SourceType type : kSourceTypes) {
+    const ProductRun run(ProductCase(type, {41, 144, 1024}, false, 4), 132, true);
+    const DeviceBuffer<float> y(std::vector<float>(ProductCase::count(41, 144), 0.0f));
+    CAPTURE(static_cast<int>(type));
+    const kernels::MatMul op = product(run, y, false);
+    const Accesses accesses =
+        record_once([&](cudaStream_t stream) { return cuda::enqueue(op, run.context(stream)); });
+    const BufferUse sums = accesses.of(run.workspace.get());
+    CHECK(sums.written.bytes + sums.read.bytes == cuda::spread_bytes(op, 132));
+    CHECK(sums.read.distinct_bytes == sums.read.bytes);
+    // Moved counts what is read and written once, and a counter for each part.
+    kernels::Cost cost = kernels::cost(op);
+    cost.activation_bytes += cuda::spread_bytes(op, 132);
+    check_moves(accesses, {.weights = {run.weights.get()}}, cost);
+    check_matmul_lines(accesses, op.x.sums, nullptr);
+  }
+}
+
 TEST_CASE("matmul and SwiGlu move what they cost, in whole sectors") {
   for (const SourceType type : kSourceTypes) {
     for (const int m : {8, 72}) {
@@ -78,9 +99,27 @@ TEST_CASE("matmul and SwiGlu move what they cost, in whole sectors") {
         const Accesses accesses =
             record_once([&](cudaStream_t stream) { return cuda::enqueue(op, {.stream = stream}); });
         kernels::Cost cost = kernels::cost(op);
-        if (m > cuda::kStreamRowsMax) cost.weight_bytes *= 2;
+        if (m > 64) cost.weight_bytes *= 2;
         check_moves(accesses, {.weights = {run.weights.get()}}, cost);
         check_matmul_lines(accesses, op.x.sums, op.y.sums);
+      }
+    }
+  }
+}
+
+TEST_CASE("dequantize moves what it costs, in whole sectors") {
+  for (const SourceType type : kSourceTypes) {
+    for (const bool paired : {false, true}) {
+      const ProductRun run(ProductCase(type, {1, 96, 576}, paired, 5));
+      const DeviceBuffer<uint16_t> y(std::vector<uint16_t>(64 * 576));
+      CAPTURE(static_cast<int>(type));
+      const cuda::Dequantize op{run.w, 2, 4, y.get()};
+      const Accesses accesses =
+          record_once([&](cudaStream_t stream) { return cuda::enqueue(op, {.stream = stream}); });
+      check_moves(accesses, {.weights = {run.weights.get()}}, cost(op));
+      for (const LineUse& use : accesses.lines) {
+        INFO(describe(use));
+        CHECK(use.units == use.least);
       }
     }
   }
