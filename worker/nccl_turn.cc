@@ -33,8 +33,9 @@ void NcclTurn::ready(NcclLane& lane) {
 }
 
 Status NcclTurn::offered(NcclLane& lane, nccl_note::Offer offer) {
-  bool fits = !lane.offer && !lane.busy && offer.batch == lane.batch + 1 &&
-              offer.sizes.size() <= lane.posted.size();
+  // The batch before it may be over there and not yet here.
+  bool fits =
+      !lane.offer && offer.batch == lane.batch + 1 && offer.sizes.size() <= lane.posted.size();
   for (size_t i = 0; fits && i < offer.sizes.size(); ++i) {
     fits = offer.sizes[i] <= std::min<size_t>(lane.slot_bytes, lane.posted[i].memory.size());
   }

@@ -181,10 +181,17 @@ void FakeNccl::finish(FakeNccl& sender, FakeNccl& receiver, uint64_t move) {
   } else {
     std::copy(from.memory, from.memory + from.bytes, to.memory);
   }
-  sender.post(from.done, {});
-  receiver.post(to.done, {});
+  sender.tell_moved(from.done);
+  receiver.tell_moved(to.done);
   sender.nudge();
   receiver.nudge();
+}
+
+// Each end sees it when it looks.
+void FakeNccl::tell_moved(const Done& done) {
+  const Instant now = fabric_.world.now();
+  told_ = std::max(told_ + 1ns, now + fabric_.world.draw(0ms, 3ms));
+  later(told_ - now, told_ - now, [this, done] { post(done, {}); });
 }
 
 void FakeNccl::touch(const Op& op) {

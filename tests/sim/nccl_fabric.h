@@ -106,6 +106,7 @@ class FakeNccl final : public worker::NcclDriver {
   static void start(FakeNccl& sender, FakeNccl& receiver);
   static void finish(FakeNccl& sender, FakeNccl& receiver, uint64_t move);
   void post(Done done, Status status);
+  void tell_moved(const Done& done);
   void touch(const Op& op);
   void later(Duration least, Duration most, std::function<void()> what);
 
@@ -119,6 +120,7 @@ class FakeNccl final : public worker::NcclDriver {
   std::deque<Op> queue_;
   uint64_t moves_ = 0;  // names the one under way
   uint64_t minted_ = 0;
+  Instant told_{};  // of the newest move that was over
   bool dead_ = false;
 };
 

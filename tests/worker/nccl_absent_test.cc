@@ -6,7 +6,9 @@
 namespace headrace::worker {
 
 TEST_CASE("without NCCL: a reason in words, and nothing fatal") {
-  const auto none = open_nccl({.path = "no-such-library.so"});
+  NcclLibraryOptions options;
+  options.path = "no-such-library.so";
+  const auto none = open_nccl(options);
   REQUIRE(!none.has_value());
   CHECK(none.error().code == Errc::kUnavailable);
   CHECK(none.error().message.find("NCCL") != std::string::npos);
