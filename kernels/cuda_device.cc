@@ -12,6 +12,7 @@
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/block_copies.h"
 #include "kernels/cuda/copies.h"
+#include "kernels/cuda/library_products.h"
 #include "kernels/cuda/logits.h"
 #include "kernels/cuda/matmul.h"
 #include "kernels/cuda/matmul_spread.h"
@@ -28,6 +29,7 @@ using cuda::check;
 
 // Up to so many rows a step that only decodes is padded and recorded.
 constexpr int32_t kGraphRows = 256;
+static_assert(kGraphRows <= cuda::kLibraryRows);  // the library is not recorded
 // Long enough for any context: beyond it sequences are split less.
 constexpr int32_t kWorkspaceContext = 1 << 17;
 
@@ -51,7 +53,11 @@ class CudaDevice final : public Device {
         compute_(ordinal_),
         graphs_(ordinal_),
         counters_(allocate(static_cast<size_t>(cuda::attention_counters(processors_)) *
-                           sizeof(uint32_t))) {}
+                           sizeof(uint32_t))) {
+    if (!options.library) return;
+    library_.emplace(ordinal_, allocate(cuda::LibraryRoom().bytes()));
+    numerics_ += ", prompts by cuBLASLt " + std::to_string(library_->version());
+  }
 
   ~CudaDevice() override { cudaSetDevice(ordinal_); }
 
@@ -157,12 +163,17 @@ class CudaDevice final : public Device {
   }
   template <class Op>
   void put_product(const Op& op) {
-    const uint64_t spread = cuda::spread_bytes(op, processors_);
+    Cost moved = cost(op);
+    if (library_ && op.rows > cuda::kLibraryRows) {
+      moved.activation_bytes += cuda::LibraryProducts::extra_bytes(op);
+      account(kernels::name(op), moved);
+      use();
+      return check(library_->enqueue(op, context({})), ordinal_, kernels::name(op));
+    }
     if (spread_.size() == 0 && !recording_ && cuda::may_spread(op.w, processors_)) {
       spread_ = allocate(cuda::kSpreadBytes + cuda::kSpreadCounters * sizeof(uint32_t));
     }
-    Cost moved = cost(op);
-    if (spread_.size() > 0) moved.activation_bytes += spread;
+    if (spread_.size() > 0) moved.activation_bytes += cuda::spread_bytes(op, processors_);
     account(kernels::name(op), moved);
     if (repeats_) return;
     use();
@@ -177,7 +188,7 @@ class CudaDevice final : public Device {
   const CudaOptions options_;
   const int ordinal_;
   const std::string name_;
-  const std::string numerics_;
+  std::string numerics_;
   const int processors_;
   cuda::Copies copies_;
   cuda::Stream compute_;
@@ -185,8 +196,9 @@ class CudaDevice final : public Device {
   Buffer scratch_;    // of what is not part of a forward pass
   Buffer workspace_;  // of attention
   Buffer counters_;   // of attention
-  Buffer spread_;     // of products: sums of pieces, then counters; none: no model needed it yet
-  Mirror tiles_;      // of attention's plan: chunks, then tiles
+  std::optional<cuda::LibraryProducts> library_;
+  Buffer spread_;  // of products: sums of pieces, then counters; none: no model needed it yet
+  Mirror tiles_;   // of attention's plan: chunks, then tiles
   std::optional<Geometry> geometry_;
   cuda::AttentionWork work_;  // of this step
   bool planned_ = false;

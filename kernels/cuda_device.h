@@ -20,6 +20,7 @@ struct CudaOptions {
   int ordinal = 0;                // as the driver numbers them
   KvType kv_type = KvType::kF16;  // all but kF32
   bool graphs = true;             // decode steps are recorded and repeated
+  bool library = false;           // products of many rows by cuBLASLt (cuda/library_products.h)
 };
 
 bool cuda_is_built();

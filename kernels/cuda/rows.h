@@ -25,6 +25,15 @@ cudaError_t enqueue(const kernels::RmsNorm& op, const Context& context);
 // For gate and up that do not stand paired in one matrix; else MatMulSwiGlu does it.
 cudaError_t enqueue(const kernels::SwiGlu& op, const Context& context);
 
+// Columns [first, first + op.ffn) of rows of `width`, `first` a multiple of 32, and so is op.ffn
+// but for the last ones.
+struct SwiGluPart {
+  kernels::SwiGlu op;
+  int32_t first = 0;
+  int32_t width = 0;
+};
+cudaError_t enqueue(const SwiGluPart& part, const Context& context);
+
 // `y` may not overlap `x`.
 cudaError_t enqueue(const kernels::GatherRows& op, const Context& context);
 
