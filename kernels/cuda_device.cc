@@ -11,6 +11,7 @@
 #include "kernels/check.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/block_copies.h"
+#include "kernels/cuda/blocks.h"
 #include "kernels/cuda/copies.h"
 #include "kernels/cuda/library_products.h"
 #include "kernels/cuda/logits.h"
@@ -107,9 +108,9 @@ class CudaDevice final : public Device {
 
   void zero_blocks(const KvPool& pool, std::span<const uint32_t> blocks) override {
     use();
-    for (const uint32_t block : blocks)
-      check(cudaMemsetAsync(pool.head(block, 0, 0), 0, pool.layout.block_bytes(), compute_.get()),
-            ordinal_, "a block cannot be cleared");
+    const cuda::ZeroBlocks op{pool.base, pool.layout.block_bytes(), blocks.data(),
+                              static_cast<uint32_t>(blocks.size())};
+    check(cuda::enqueue(op, context(scratch_)), ordinal_, "blocks cannot be cleared");
   }
   void run(const Embed& op) override { put(op); }
   void run(const RmsNorm& op) override { put(op); }

@@ -20,7 +20,9 @@
 //   kF16, kBf16   line 2h + s, s = 0, 1: row g, k = 32h + 8t + 4s + {0, 1}; row g+8, the same; row
 //                 g, k = ... + {2, 3}; row g+8, the same: the four registers of one mma
 //   kF32          lines in threes (2h + s) 3 + p: plane p = 0, 1, 2 of the same, as bf16:
-//                 w = plane 0 + plane 1 + plane 2, the upper, middle and lower 8 bits of it
+//                 w = plane 0 + plane 1 + plane 2, the upper, middle and lower 8 bits of it. Exact
+//                 from |w| = kPlanesExact on; of a smaller one, what lies below bf16's smallest
+//                 number, 2^-133, is lost
 //   scales        kW4, kW4Min, kW8: f16 [h][g][row g, row g+8], 64 bytes
 //   minima        kW4Min: the same again
 //
@@ -31,6 +33,7 @@ namespace headrace::kernels {
 
 constexpr int kStripRows = 16;
 constexpr int kStripGroup = 64;  // k of a unit
+constexpr float kPlanesExact = 0x1p-110f;
 constexpr uint32_t kFragmentShift[8] = {0, 16, 4, 20, 8, 24, 12, 28};
 
 // The functions of matrix.h for this tiling; unpaired or paired as said there.

@@ -9,8 +9,8 @@
 #include "kernels/cuda/context.h"
 
 // Operations on whole blocks of a KV pool (kernels/kv.h), whatever is in them. Blocks are multiples
-// of 16 bytes, addresses 16-byte aligned. `ids` are of the device, each of a block that the pool
-// has, and none twice where blocks are written.
+// of 16 bytes, addresses 16-byte aligned. `ids` are each of a block that the pool has, and none twice
+// where blocks are written.
 
 namespace headrace::cuda {
 
@@ -21,7 +21,7 @@ namespace headrace::cuda {
 struct CopyBlocks {
   std::byte* pool = nullptr;  // block b at b * block_bytes
   size_t block_bytes = 0;
-  const uint32_t* ids = nullptr;
+  const uint32_t* ids = nullptr;  // of the device
   uint32_t count = 0;
   std::byte* staged = nullptr;  // [count, block_bytes], not of the pool
   bool to_pool = false;
@@ -33,12 +33,15 @@ constexpr size_t slices_of_block(const CopyBlocks& op) {
   return op.slice_bytes == 0 ? 0 : (op.block_bytes + op.slice_bytes - 1) / op.slice_bytes;
 }
 
+// The ids travel as arguments, so many a launch: a step's new blocks are cleared by one launch, and
+// no copy comes before it.
 struct ZeroBlocks {
   std::byte* pool = nullptr;
   size_t block_bytes = 0;
-  const uint32_t* ids = nullptr;
+  const uint32_t* ids = nullptr;  // of the host, read before enqueue returns
   uint32_t count = 0;
 };
+constexpr uint32_t kZeroBlocksAtOnce = 256;
 
 cudaError_t enqueue(const CopyBlocks& op, const Context& context);
 cudaError_t enqueue(const ZeroBlocks& op, const Context& context);
@@ -52,8 +55,7 @@ inline kernels::Cost cost(const CopyBlocks& op) {
           .flops = 3 * bytes};
 }
 inline kernels::Cost cost(const ZeroBlocks& op) {
-  return {.kv_bytes = uint64_t{op.count} * op.block_bytes,
-          .activation_bytes = uint64_t{op.count} * sizeof(uint32_t)};
+  return {.kv_bytes = uint64_t{op.count} * op.block_bytes};
 }
 
 }  // namespace headrace::cuda

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "kernels/cuda/blocks.h"
 #include "kernels/cuda/dev.h"
 #include "kernels/cuda/launch_limits.h"
@@ -10,12 +12,15 @@ constexpr unsigned kVectors = 4;  // of a thread
 constexpr size_t kVectorBytes = 16;
 constexpr size_t kPartBytes = kThreads * kVectors * kVectorBytes;
 
+struct Ids {
+  uint32_t of[kZeroBlocksAtOnce];
+};
+
 __global__ void __launch_bounds__(kThreads)
-    zero_blocks_kernel(unsigned char* pool, size_t block_bytes, const uint32_t* ids,
-                       unsigned parts) {
+    zero_blocks_kernel(unsigned char* pool, size_t block_bytes, Ids ids, unsigned parts) {
   grid_dependency_wait();
   grid_dependency_trigger();
-  unsigned char* block = pool + ids[blockIdx.x / parts] * block_bytes;
+  unsigned char* block = pool + ids.of[blockIdx.x / parts] * block_bytes;
   const size_t first = blockIdx.x % parts * kPartBytes + threadIdx.x * kVectorBytes;
 #pragma unroll
   for (unsigned i = 0; i < kVectors; i++) {
@@ -29,14 +34,21 @@ __global__ void __launch_bounds__(kThreads)
 cudaError_t enqueue(const ZeroBlocks& op, const Context& context) {
   const size_t parts = (op.block_bytes + kPartBytes - 1) / kPartBytes;
   if (!vector_aligned(op.pool) || op.block_bytes % kVectorBytes != 0 ||
-      (parts != 0 && op.count > kGridMax / parts)) {
+      parts > kGridMax / kZeroBlocksAtOnce) {
     return cudaErrorInvalidValue;
   }
-  if (op.count == 0 || op.block_bytes == 0) return cudaSuccess;
-  return launch_dependent("zero_blocks", context.stream,
-                          dim3(static_cast<unsigned>(op.count * parts)), dim3(kThreads), 0,
-                          zero_blocks_kernel, reinterpret_cast<unsigned char*>(op.pool),
-                          op.block_bytes, op.ids, static_cast<unsigned>(parts));
+  cudaError_t error = cudaSuccess;
+  for (uint32_t first = 0; first < op.count && parts != 0 && error == cudaSuccess;
+       first += kZeroBlocksAtOnce) {
+    const uint32_t count = std::min(op.count - first, kZeroBlocksAtOnce);
+    Ids ids{};
+    std::copy_n(op.ids + first, count, ids.of);
+    error = launch_dependent("zero_blocks", context.stream,
+                             dim3(static_cast<unsigned>(count * parts)), dim3(kThreads), 0,
+                             zero_blocks_kernel, reinterpret_cast<unsigned char*>(op.pool),
+                             op.block_bytes, ids, static_cast<unsigned>(parts));
+  }
+  return error;
 }
 
 }  // namespace headrace::cuda

@@ -2,6 +2,8 @@
 
 #include <doctest/doctest.h>
 
+#include <cmath>
+
 #include "kernels/ops.h"
 #include "tests/kernels/weights.h"
 
@@ -31,6 +33,35 @@ struct Both {
 
 int columns_of(SourceType type, int cols) {
   return quantized(packed_type(type)) ? (cols + 31) / 32 * 32 : cols;
+}
+
+TEST_CASE("three planes are an f32 down to 2^-110, and lose less than 2^-133 below") {
+  constexpr uint32_t kMantissas[] = {0, 1, 0x7f, 0x80, 0x8001, 0x55aa55, 0x7fffff};
+  const auto back = [](float value) {
+    const std::vector<float> source(64, value);
+    std::vector<std::byte> packed(fragment_bytes(WeightType::kF32, 1, 64));
+    pack_strip(SourceType::kF32, reinterpret_cast<const std::byte*>(source.data()), 1, 64, false, 0,
+               packed.data());
+    return weight_at({WeightType::kF32, 1, 64, packed.data(), Tiling::kFragments, false}, 0, 17);
+  };
+  bool lost = false;
+  for (const float sign : {1.0f, -1.0f}) {
+    for (int exponent = -149; exponent < 128; exponent++) {
+      for (const uint32_t mantissa : kMantissas) {
+        // Below f32's normal numbers: those that there are.
+        const double whole = std::ldexp(1 + mantissa / double{1 << 23}, exponent);
+        const float value = sign * static_cast<float>(whole);
+        CAPTURE(value);
+        if (std::abs(value) >= kPlanesExact) {
+          CHECK(back(value) == value);
+        } else {
+          CHECK(std::abs(double{back(value)} - value) < 0x1p-133);
+          lost |= exponent == -111 && back(value) != value;
+        }
+      }
+    }
+  }
+  CHECK(lost);  // so the bound is none too high
 }
 
 TEST_CASE("fragments give back the weights that lanes give, paired or not") {

@@ -2,6 +2,7 @@
 
 #include <charconv>
 #include <cstdlib>
+#include <stdexcept>
 
 #include "tests/simt/sanitizers.h"
 
@@ -10,34 +11,33 @@ namespace {
 
 Order g_order;
 
+constexpr char kWords[] =
+    "ascending, descending, random:<seed>, run-ahead, round-robin, late, eager, early, after";
+
 bool apply(std::string_view word, Order& order) {
-  if (word == "ascending") {
-    order.threads = Order::Threads::kAscending;
-  } else if (word == "descending") {
-    order.threads = Order::Threads::kDescending;
-  } else if (word.starts_with("random:")) {
+  const auto either = [word](std::string_view yes, std::string_view no, bool& to) {
+    if (word == yes || word == no) to = word == yes;
+    return word == yes || word == no;
+  };
+  if (word.starts_with("random:")) {
     order.threads = Order::Threads::kRandom;
     const char* end = word.data() + word.size();
     const auto read = std::from_chars(word.data() + 7, end, order.seed);
     return read.ec == std::errc() && read.ptr == end;
-  } else if (word == "run-ahead" || word == "round-robin") {
-    order.run_ahead = word == "run-ahead";
-  } else if (word == "late" || word == "eager") {
-    order.late_copies = word == "late";
-  } else if (word == "early" || word == "after") {
-    order.early_dependents = word == "early";
-  } else {
-    return false;
   }
-  return true;
+  bool up = true;
+  const bool named = either("ascending", "descending", up);
+  if (named) order.threads = up ? Order::Threads::kAscending : Order::Threads::kDescending;
+  return named || either("run-ahead", "round-robin", order.run_ahead) ||
+         either("late", "eager", order.late_copies) ||
+         either("early", "after", order.early_dependents);
 }
 
 }  // namespace
 
 std::string to_string(const Order& order) {
-  std::string text = order.threads == Order::Threads::kAscending    ? "ascending"
-                     : order.threads == Order::Threads::kDescending ? "descending"
-                                                                    : "random:";
+  constexpr const char* kThreads[] = {"ascending", "descending", "random:"};
+  std::string text = kThreads[static_cast<size_t>(order.threads)];
   if (order.threads == Order::Threads::kRandom) text += std::to_string(order.seed);
   text += order.run_ahead ? " run-ahead" : " round-robin";
   text += order.late_copies ? " late" : " eager";
@@ -60,6 +60,7 @@ const Order& current_order() { return g_order; }
 std::vector<Order> orders() {
   if (const char* text = std::getenv("HEADRACE_SIMT_ORDER")) {
     if (const auto order = parse_order(text)) return {*order};
+    throw std::invalid_argument(std::string("HEADRACE_SIMT_ORDER='") + text + "': takes " + kWords);
   }
   using Threads = Order::Threads;
   if (sanitizers::present()) {

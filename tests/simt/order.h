@@ -37,7 +37,8 @@ const Order& current_order();
 
 // What a kernel's test goes through: three thread orders, run-ahead or not, copies late or eager in
 // a plain build; under a sanitizer, which sees more in each and takes longer, two of these.
-// HEADRACE_SIMT_ORDER in the environment: that one alone.
+// HEADRACE_SIMT_ORDER in the environment: that one alone; std::invalid_argument, with the words that
+// there are, where it has another one.
 std::vector<Order> orders();
 
 }  // namespace headrace::simt

@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <set>
+#include <stdexcept>
 
 #include "tests/simt/sanitizers.h"
 
@@ -30,6 +31,11 @@ TEST_CASE("order: a plain build goes through all, a sanitizer's through two") {
 TEST_CASE("order: the environment picks one") {
   setenv("HEADRACE_SIMT_ORDER", "random:3 round-robin", 1);
   const auto picked = orders();
+  setenv("HEADRACE_SIMT_ORDER", "random:3 sideways", 1);
+  CHECK_THROWS_WITH_AS(orders(),
+                       "HEADRACE_SIMT_ORDER='random:3 sideways': takes ascending, descending, "
+                       "random:<seed>, run-ahead, round-robin, late, eager, early, after",
+                       std::invalid_argument);
   unsetenv("HEADRACE_SIMT_ORDER");
   REQUIRE(picked.size() == 1);
   CHECK(picked[0] == Order{Threads::kRandom, false, true, true, 3});

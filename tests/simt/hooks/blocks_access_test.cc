@@ -38,8 +38,8 @@ TEST_CASE("block copy moves what it costs, in whole sectors") {
 
 TEST_CASE("zero blocks moves what it costs, in whole sectors") {
   const DeviceBuffer<std::byte> pool(random_bytes(4 * kBlockBytes, 1));
-  const DeviceBuffer<uint32_t> ids({3, 1});
-  const cuda::ZeroBlocks op{pool.get(), kBlockBytes, ids.get(), 2};
+  const uint32_t ids[] = {3, 1};
+  const cuda::ZeroBlocks op{pool.get(), kBlockBytes, ids, 2};
   const Accesses accesses =
       record_once([&](cudaStream_t stream) { return cuda::enqueue(op, {.stream = stream}); });
   check_moves(accesses, {.kv = {pool.get()}}, cuda::cost(op));
