@@ -92,7 +92,8 @@ void print_text(const Json& about, const ModelCard& card, double tokens_per_seco
 int inspect(const InspectOptions& options) {
   auto file = worker::ModelFile::open(options.model);
   if (!file) return fail(file.error());
-  const auto device = make_device(options.engine.device, 1, options.engine.kv_type);
+  const auto device =
+      make_device(options.engine.device, 1, options.engine.kv_type, options.engine.prefill_library);
   if (!device) return fail(device.error());
   const ModelCard card =
       (*file)->card(worker::CardOptions::of(**device, options.engine.block_tokens));

@@ -86,9 +86,11 @@ Result<LoadedModel> load_model(const std::string& path, const EngineOptions& opt
   if (!file) return file.error();
   loaded.file = std::move(*file);
 
-  auto device = make_device(options.device, options.threads, options.kv_type);
+  auto device =
+      make_device(options.device, options.threads, options.kv_type, options.prefill_library);
   if (!device) return device.error();
   loaded.device = (*device)->name();
+  if (options.prefill_library) std::fprintf(stderr, "headrace: %s\n", kPrefillLibrary);
   if (std::string why;
       options.device == "auto" && kernels::cuda_is_built() && kernels::cuda_devices(&why) == 0)
     std::fprintf(stderr, "headrace: no GPU is used: %s\n", why.c_str());

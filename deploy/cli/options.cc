@@ -64,16 +64,22 @@ Result<std::unique_ptr<kernels::Device>> with_kv(std::unique_ptr<kernels::Device
 }  // namespace
 
 Result<std::unique_ptr<kernels::Device>> make_device(const std::string& name, int threads,
-                                                     std::optional<kernels::KvType> kv) {
-  if (name == "reference") return with_kv(kernels::make_reference_device(threads), kv);
+                                                     std::optional<kernels::KvType> kv,
+                                                     bool prefill_library) {
   if (const auto gpu = gpu_of(name)) {
     try {
-      return kernels::make_cuda_device(
-          {.ordinal = *gpu, .kv_type = kv.value_or(kernels::CudaOptions().kv_type)});
+      return kernels::make_cuda_device({.ordinal = *gpu,
+                                        .kv_type = kv.value_or(kernels::CudaOptions().kv_type),
+                                        .library = prefill_library});
     } catch (const kernels::DeviceError& why) {
-      return error(Errc::kInvalid, why.what());
+      return error(Errc::kInvalid, (prefill_library ? "with --prefill-gemm library: " : "") +
+                                       std::string(why.what()));
     }
   }
+  if (prefill_library)
+    return error(Errc::kInvalid,
+                 "--prefill-gemm library is for GPUs, and device " + name + " is none");
+  if (name == "reference") return with_kv(kernels::make_reference_device(threads), kv);
   const auto path = cpu_path_of(name);
   if (!path) return error(Errc::kInvalid, check_device_name(name));
   if (!kernels::supported(*path)) {
@@ -121,6 +127,14 @@ void EngineOptions::add_to(CLI::App& command) {
           },
           "", "type"))
       ->group("Engine");
+  command
+      .add_option_function<std::string>(
+          "--prefill-gemm",
+          [this](const std::string& text) { prefill_library = text == "library"; },
+          "Products of long prompts: exact, or library (cuBLASLt), which gives up that a "
+          "token's KV is the same however it came about; default exact")
+      ->check(CLI::IsMember({"exact", "library"}))
+      ->group("Engine");
   command.add_option("--state-dir", state_dir, "Folder for what was measured of this machine")
       ->group("Engine");
 }
@@ -132,6 +146,7 @@ std::vector<std::string> EngineOptions::arguments() const {
                                  "--kv-blocks",       std::to_string(kv_blocks),
                                  "--state-dir",       state_folder(state_dir)};
   if (kv_type) words.insert(words.end(), {"--kv-type", name(*kv_type)});
+  if (prefill_library) words.insert(words.end(), {"--prefill-gemm", "library"});
   return words;
 }
 

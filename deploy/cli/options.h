@@ -23,6 +23,7 @@ struct EngineOptions {
   uint32_t block_tokens = 32;              // KV block: 16, 32 or 64 tokens
   uint32_t kv_blocks = 0;                  // 0: as many as the context of some requests needs
   std::optional<kernels::KvType> kv_type;  // none: what the device has by itself
+  bool prefill_library = false;            // see kPrefillLibrary
   std::string state_dir;                   // measured limits are kept here
 
   void add_to(CLI::App& command);
@@ -33,9 +34,14 @@ struct EngineOptions {
 // "auto" is the first GPU, or else the fastest CPU path, as "cpu" is; "cpu:portable", "cpu:avx2",
 // "cpu:avx512vnni" name one; "reference" is the slow, plain one. An error lists what there is, or
 // says that this processor lacks it. `kv`: elements of its KV; a GPU has all of kernels::kKvTypes,
-// others one alone.
+// others one alone. `prefill_library`: a GPU's, too.
 Result<std::unique_ptr<kernels::Device>> make_device(const std::string& name, int threads,
-                                                     std::optional<kernels::KvType> kv = {});
+                                                     std::optional<kernels::KvType> kv = {},
+                                                     bool prefill_library = false);
+// What is said at the start of a process whose products of long prompts are cuBLASLt's.
+constexpr const char* kPrefillLibrary =
+    "--prefill-gemm library: a token's KV from a prompt is not bit-equal to that of a decode "
+    "step or a replay; 'same tokens every way' does not hold";
 // "cuda:N" is a GPU, "cuda" the first one; "auto" is that, too, where there is one.
 std::optional<int> gpu_of(const std::string& name);
 // The CPU path that a device name stands for; none for others, "reference" or a wrong name.

@@ -294,7 +294,8 @@ int serve(const ServeCommand& command) {
     if (!fine.ok()) return fail(fine);
   }
   if (Status shown = check_metrics(command.process); !shown.ok()) return fail(shown);
-  const auto device = make_device(command.engine.device, 1, command.engine.kv_type);
+  const auto device =
+      make_device(command.engine.device, 1, command.engine.kv_type, command.engine.prefill_library);
   if (!device) return fail(device.error());
   const auto options = worker::CardOptions::of(**device, command.engine.block_tokens);
   const auto file = worker::ModelFile::open(command.model);

@@ -48,6 +48,15 @@ TEST_CASE("a device has the KV that it can have, or says what it has") {
   CHECK(make_device("reference", 1, KvType::kF16).error().message.ends_with("reference is f32"));
 }
 
+TEST_CASE("products by cuBLASLt are for GPUs") {
+  for (const char* const device : {"cpu", "cpu:portable", "reference"}) {
+    const auto none = make_device(device, 1, {}, true);
+    REQUIRE(!none);
+    CHECK(none.error().message ==
+          std::string("--prefill-gemm library is for GPUs, and device ") + device + " is none");
+  }
+}
+
 TEST_CASE("the state folder: option, XDG, home, temporary") {
   const auto with = [](const char* xdg, const char* home) {
     setenv("XDG_STATE_HOME", xdg, 1);
@@ -128,6 +137,10 @@ TEST_CASE("what a child is given is what was asked for") {
   CHECK(child.block_tokens == 16);
   CHECK(child.device == options.device);
   CHECK(child.state_dir == "/x");
+  CHECK(!child.prefill_library);
+  options.prefill_library = true;
+  CHECK(given(options.arguments()).prefill_library);
+  CHECK_THROWS_AS(given({"--prefill-gemm", "fast"}), CLI::ValidationError);
   CHECK(!child.kv_type);
   for (const kernels::KvType type : kernels::kKvTypes) {
     options.kv_type = type;
