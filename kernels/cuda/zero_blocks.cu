@@ -1,5 +1,3 @@
-#include <algorithm>
-
 #include "kernels/cuda/blocks.h"
 #include "kernels/cuda/dev.h"
 #include "kernels/cuda/launch_limits.h"
@@ -40,9 +38,10 @@ cudaError_t enqueue(const ZeroBlocks& op, const Context& context) {
   cudaError_t error = cudaSuccess;
   for (uint32_t first = 0; first < op.count && parts != 0 && error == cudaSuccess;
        first += kZeroBlocksAtOnce) {
-    const uint32_t count = std::min(op.count - first, kZeroBlocksAtOnce);
+    const uint32_t left = op.count - first;
+    const uint32_t count = left < kZeroBlocksAtOnce ? left : kZeroBlocksAtOnce;
     Ids ids{};
-    std::copy_n(op.ids + first, count, ids.of);
+    for (uint32_t i = 0; i < count; i++) ids.of[i] = op.ids[first + i];
     error = launch_dependent("zero_blocks", context.stream,
                              dim3(static_cast<unsigned>(count * parts)), dim3(kThreads), 0,
                              zero_blocks_kernel, reinterpret_cast<unsigned char*>(op.pool),
