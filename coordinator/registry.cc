@@ -84,7 +84,8 @@ Status check_limits(const to_coordinator::Register& hello) {
       std::all_of(limits.read.begin(), limits.read.end(),
                   [&](const ReadPoint& p) { return plausible(p.bytes_per_second); }) &&
       plausible(limits.int8_ops_per_second) && plausible(limits.f32_flops_per_second) &&
-      plausible(limits.link_bytes_per_second) && hello.kv_blocks <= kWorkerBlocksMax;
+      plausible(limits.link_bytes_per_second) && plausible(limits.bf16_flops_per_second) &&
+      hello.kv_blocks <= kWorkerBlocksMax;
   return fine ? Status{} : error(Errc::kInvalid, "worker announces limits that no machine has");
 }
 
@@ -143,8 +144,7 @@ Status compare_cards(const ModelCard& ours, const ModelCard& theirs) {
 Duration step_patience(const WorkerRecord& worker) {
   const ModelCard& card = worker.hello.card;
   const MachineLimits& limits = worker.hello.limits;
-  const double peak =
-      card.cost.quantized ? limits.int8_ops_per_second : limits.f32_flops_per_second;
+  const double peak = product_peak(limits, card.cost.quantized);
   // The reference device is slower than any limit of the machine says.
   if (peak <= 0 || card.numerics.rfind("reference", 0) == 0) return kProgressWithinMax;
   const TimeModel model{limits, card.cost, worker.beat.correction};

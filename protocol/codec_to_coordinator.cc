@@ -17,6 +17,7 @@ MachineLimits read_limits(Cursor& c, wire::MachineLimits::Reader r) {
   m.int8_ops_per_second = r.getInt8OpsPerSecond();
   m.f32_flops_per_second = r.getF32FlopsPerSecond();
   m.link_bytes_per_second = r.getLinkBytesPerSecond();
+  m.bf16_flops_per_second = r.getBf16FlopsPerSecond();
   return m;
 }
 
@@ -202,6 +203,7 @@ void write_limits(wire::MachineLimits::Builder b, const MachineLimits& m) {
   b.setInt8OpsPerSecond(m.int8_ops_per_second);
   b.setF32FlopsPerSecond(m.f32_flops_per_second);
   b.setLinkBytesPerSecond(m.link_bytes_per_second);
+  b.setBf16FlopsPerSecond(m.bf16_flops_per_second);
 }
 
 void write_card(wire::ModelCard::Builder b, const ModelCard& m) {

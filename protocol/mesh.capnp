@@ -88,6 +88,7 @@ struct MachineLimits @0x96d0b83ce1574f59 {
   int8OpsPerSecond @1 :Float64;
   f32FlopsPerSecond @2 :Float64;
   linkBytesPerSecond @3 :Float64;
+  bf16FlopsPerSecond @4 :Float64;
 }
 
 struct ModelCost @0xdb3749e2065ca16a {

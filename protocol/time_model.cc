@@ -27,9 +27,7 @@ constexpr double kStrainMin = 0.01;
 
 uint64_t working_set(double bytes) { return static_cast<uint64_t>(std::min(bytes, 1e18)); }
 
-double peak(const TimeModel& w) {
-  return w.cost.quantized ? w.limits.int8_ops_per_second : w.limits.f32_flops_per_second;
-}
+double peak(const TimeModel& w) { return product_peak(w.limits, w.cost.quantized); }
 
 Duration corrected(double seconds, double factor, Duration overhead) {
   const Duration fixed = std::clamp(overhead, Duration{0}, from_seconds(kLongestSeconds));
@@ -37,6 +35,16 @@ Duration corrected(double seconds, double factor, Duration overhead) {
 }
 
 }  // namespace
+
+double product_peak(const MachineLimits& limits, bool quantized) {
+  if (limits.bf16_flops_per_second > 0) return limits.bf16_flops_per_second;
+  return quantized ? limits.int8_ops_per_second : limits.f32_flops_per_second;
+}
+
+double attention_peak(const MachineLimits& limits) {
+  return limits.bf16_flops_per_second > 0 ? limits.bf16_flops_per_second
+                                          : limits.f32_flops_per_second;
+}
 
 double read_limit(const MachineLimits& limits, uint64_t working_set) {
   const auto& points = limits.read;
@@ -65,7 +73,7 @@ Duration predict_prefill(const TimeModel& w, uint64_t tokens, uint64_t cached) {
   const double flops = n * static_cast<double>(w.cost.flops_per_token);
   const double attention = pairs * static_cast<double>(w.cost.attention_flops);
   const double compute =
-      seconds_at(flops, peak(w)) + seconds_at(attention, w.limits.f32_flops_per_second);
+      seconds_at(flops, peak(w)) + seconds_at(attention, attention_peak(w.limits));
   const double kv = (before + n) * static_cast<double>(w.cost.kv_token_bytes);
   const double bytes = static_cast<double>(w.cost.weight_bytes) + kv;
   const double move = seconds_at(bytes, read_limit(w.limits, working_set(bytes)));
@@ -81,7 +89,7 @@ Duration predict_decode_step(const TimeModel& w, uint64_t batch, uint64_t contex
       rows * (static_cast<double>(w.cost.flops_per_token) + static_cast<double>(w.cost.head_flops));
   const double attention = keys * static_cast<double>(w.cost.attention_flops);
   const double compute =
-      seconds_at(flops, peak(w)) + seconds_at(attention, w.limits.f32_flops_per_second);
+      seconds_at(flops, peak(w)) + seconds_at(attention, attention_peak(w.limits));
   const double move = seconds_at(bytes, read_limit(w.limits, working_set(bytes)));
   return corrected(std::max(compute, move), w.correction.decode, w.correction.overhead);
 }

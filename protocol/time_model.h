@@ -20,8 +20,15 @@ struct MachineLimits {
   double int8_ops_per_second = 0;
   double f32_flops_per_second = 0;
   double link_bytes_per_second = 0;  // towards its peers
+  // Of a GPU: its products and attention are bf16 with f32 sums. Where this is known it counts, and
+  // the two above do not.
+  double bf16_flops_per_second = 0;
   bool operator==(const MachineLimits&) const = default;
 };
+
+// The peak of the arithmetic that a device's products use, and of what attention uses.
+double product_peak(const MachineLimits& limits, bool quantized);
+double attention_peak(const MachineLimits& limits);
 
 // Bytes per second at a working set: log-linear between points, flat outside them; 0 if none.
 double read_limit(const MachineLimits& limits, uint64_t working_set);
@@ -33,7 +40,7 @@ struct ModelCost {
   uint64_t flops_per_token = 0;  // matrix products of one token without the LM head
   uint64_t head_flops = 0;       // LM head, per row that wants logits
   uint64_t attention_flops = 0;  // per (query token, key token) pair, all layers and heads
-  bool quantized = false;        // products run on int8_ops, else on f32_flops
+  bool quantized = false;        // a CPU's products run on int8_ops, else on f32_flops
   bool operator==(const ModelCost&) const = default;
 };
 

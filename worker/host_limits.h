@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "kernels/device.h"
@@ -30,6 +31,23 @@ using MeasureLimits = std::function<kernels::CpuLimits()>;
 // see half a machine. A file that cannot be understood is measured anew and replaced.
 Result<MachineLimits> host_limits(Files& files, const std::string& state_dir,
                                   const HostLimitsKey& key, const MeasureLimits& measure);
+
+// The same for a GPU of this machine, in the same file.
+struct GpuLimitsKey {
+  std::string host;
+  std::string gpu;  // GpuInfo::id: two of a name need not be equally fast
+};
+
+using MeasureGpu = std::function<kernels::GpuLimits()>;
+
+// What `measure` throws is passed on, and nothing is kept then.
+Result<kernels::GpuLimits> gpu_limits(Files& files, const std::string& state_dir,
+                                      const GpuLimitsKey& key, const MeasureGpu& measure);
+// Never measures.
+std::optional<kernels::GpuLimits> kept_gpu_limits(Files& files, const std::string& state_dir,
+                                                  const GpuLimitsKey& key);
+// As the model of time takes them.
+MachineLimits machine_limits(const kernels::GpuLimits& limits);
 
 // A name for this machine and its processor; changes when either does.
 std::string host_identity();

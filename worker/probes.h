@@ -49,6 +49,7 @@ struct WorkerGauges {
   double read_limit = 0;     // bytes per second, at that working set
   double int8_peak = 0;      // operations per second
   double f32_peak = 0;
+  double bf16_peak = 0;  // of a GPU
   uint64_t limits_raised = 0;
 };
 

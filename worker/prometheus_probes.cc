@@ -60,7 +60,10 @@ constexpr MetricSpec kSpecs[] = {
      "activations)"},
     {"headrace_flops_total", kCounter, "operations",
      "Arithmetic operations by operation; a multiply-add is two"},
-    {"headrace_op_seconds_total", kCounter, "seconds", "Time spent in each operation"},
+    {"headrace_op_seconds_total", kCounter, "seconds",
+     "Time spent in each operation; on a GPU, where they overlap, the step's time shared out by "
+     "the "
+     "bytes that each had to move"},
     {"headrace_steps_total", kCounter, "steps", "Engine steps by kind (prefill, decode, mixed)"},
     {"headrace_step_seconds_total", kCounter, "seconds", "Time with a step in execution, by kind"},
     {"headrace_step_duration_seconds", kHistogram, "seconds", "How long single steps took",
@@ -79,9 +82,9 @@ constexpr MetricSpec kSpecs[] = {
      "queue, gaps; none: nothing ran in the last seconds, or nothing is near)"},
     {"headrace_working_set_bytes", kGauge, "bytes", "Weights and KV that the last step went over"},
     {"headrace_read_limit_bytes_per_second", kGauge, "bytes per second",
-     "Measured read bandwidth of this machine at the working set"},
+     "Measured read bandwidth of this machine, or of its GPU, at the working set"},
     {"headrace_peak_flops_per_second", kGauge, "operations per second",
-     "Measured peak of this machine by type of arithmetic"},
+     "Measured peak by type of arithmetic: int8 and f32 of a processor, bf16 of a GPU"},
     {"headrace_limit_raised_total", kCounter, "limits",
      "Measured limits that steps passed and that were raised to what was seen"},
     {"headrace_weight_bytes_per_step", kGauge, "bytes", "Weights that one decode step reads"},
@@ -211,6 +214,7 @@ void PrometheusProbes::add_machine() {
   read_limit_ = metrics_.gauge(kSpecs[kReadLimit]);
   int8_peak_ = metrics_.gauge(kSpecs[kPeak], {{"dtype", "int8"}});
   f32_peak_ = metrics_.gauge(kSpecs[kPeak], {{"dtype", "f32"}});
+  bf16_peak_ = metrics_.gauge(kSpecs[kPeak], {{"dtype", "bf16"}});
   limits_raised_ = metrics_.counter(kSpecs[kLimitRaised]);
   weight_bytes_ = metrics_.gauge(kSpecs[kWeightBytes]);
   kv_token_bytes_ = metrics_.gauge(kSpecs[kKvTokenBytes]);
@@ -315,6 +319,7 @@ void PrometheusProbes::gauges(const WorkerGauges& g) {
   read_limit_.set(g.read_limit);
   int8_peak_.set(g.int8_peak);
   f32_peak_.set(g.f32_peak);
+  bf16_peak_.set(g.bf16_peak);
   limits_raised_.raise_to(static_cast<double>(g.limits_raised));
   running_.set(g.running);
   waiting_.set(g.waiting);

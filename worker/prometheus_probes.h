@@ -67,7 +67,8 @@ class PrometheusProbes final : public Probes {
   CounterMetric gap_seconds_, prefill_tokens_, decode_tokens_;
 
   Phase prefill_, decode_;
-  GaugeMetric working_set_, read_limit_, int8_peak_, f32_peak_, weight_bytes_, kv_token_bytes_;
+  GaugeMetric working_set_, read_limit_, int8_peak_, f32_peak_, bf16_peak_, weight_bytes_,
+      kv_token_bytes_;
   CounterMetric limits_raised_;
 
   GaugeMetric running_, waiting_, draining_;

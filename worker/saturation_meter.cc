@@ -44,13 +44,15 @@ void SaturationMeter::step(const StepReport& report) {
   slice.seconds = report.seconds;
   slice.gaps = std::max(0.0, report.gap);
   slice.set_seconds = report.seconds * static_cast<double>(report.working_set);
-  const double f32 = model_.limits.f32_flops_per_second;
-  const double products = model_.cost.quantized ? model_.limits.int8_ops_per_second : f32;
+  const double others = attention_peak(model_.limits);
+  const double products = product_peak(model_.limits, model_.cost.quantized);
   for (const kernels::OpAccount& account : report.accounts) {
-    const bool product = std::string_view(account.op) == kernels::name(kernels::MatMul{});
+    const std::string_view op = account.op;
+    const bool product =
+        op == kernels::name(kernels::MatMul{}) || op == kernels::name(kernels::MatMulSwiGlu{});
     slice.bytes += static_cast<double>(account.cost.bytes());
     slice.compute_floor +=
-        seconds_at(static_cast<double>(account.cost.flops), product ? products : f32);
+        seconds_at(static_cast<double>(account.cost.flops), product ? products : others);
   }
   slice.read_floor = seconds_at(slice.bytes, read_limit(model_.limits, report.working_set));
   if (report.kind != StepKind::kDecode) add(prefill_, slice);
@@ -94,6 +96,7 @@ void SaturationMeter::describe(WorkerGauges& gauges) const {
   gauges.read_limit = read_limit(model_.limits, working_set_);
   gauges.int8_peak = model_.limits.int8_ops_per_second;
   gauges.f32_peak = model_.limits.f32_flops_per_second;
+  gauges.bf16_peak = model_.limits.bf16_flops_per_second;
   gauges.limits_raised = limits_raised_;
 }
 
@@ -142,6 +145,7 @@ void SaturationMeter::raise(Phase& phase, Slice& sum) {
   if (computing > 1) {
     model_.limits.int8_ops_per_second *= computing;
     model_.limits.f32_flops_per_second *= computing;
+    model_.limits.bf16_flops_per_second *= computing;
     for (Slice& slice : phase.slices) slice.compute_floor /= computing;
     ++limits_raised_;
   }

@@ -124,6 +124,7 @@ std::vector<ToCoordinator> sample_to_coordinator() {
   for (size_t i = 0; i < limits::kReadPoints; ++i) full.limits.read.push_back({k64 - i, kInf});
   full.limits.int8_ops_per_second = kTiny;
   full.limits.f32_flops_per_second = -0.0;
+  full.limits.bf16_flops_per_second = 9.9e14;
   full.limits.link_bytes_per_second = std::numeric_limits<double>::max();
   all.push_back(full);
   all.push_back(Beat{});

@@ -11,6 +11,21 @@ namespace {
 
 constexpr uint64_t kMiB = 1u << 20;
 
+TEST_CASE("a GPU's products and attention are of its bf16 peak, a CPU's of their own") {
+  MachineLimits m;
+  m.int8_ops_per_second = 4e12;
+  m.f32_flops_per_second = 1e12;
+  CHECK(product_peak(m, true) == 4e12);
+  CHECK(product_peak(m, false) == 1e12);
+  CHECK(attention_peak(m) == 1e12);
+  m.bf16_flops_per_second = 2e12;
+  CHECK(product_peak(m, true) == 2e12);
+  CHECK(product_peak(m, false) == 2e12);
+  CHECK(attention_peak(m) == 2e12);
+  const TimeModel w{.limits = m, .cost = {.flops_per_token = 1'000'000'000, .attention_flops = 0}};
+  CHECK(predict_prefill(w, 2000, 0) == 1s);
+}
+
 TEST_CASE("the read limit is log-linear between points and flat outside") {
   MachineLimits m;
   CHECK(read_limit(m, 100) == 0);

@@ -94,6 +94,58 @@ TEST_CASE("a strange file is measured anew and replaced") {
   }
 }
 
+const kernels::GpuLimits kGpu{.read = {{1 << 20, 5e12}, {1 << 28, 3e12}},
+                              .bf16_flops_per_second = 6e14,
+                              .to_device_bytes_per_second = 5e10,
+                              .to_host_bytes_per_second = 4e10,
+                              .launch_seconds = 2e-6,
+                              .graph_seconds = 1e-6};
+
+TEST_CASE("a GPU's limits are measured once, beside the processor's") {
+  const Folder folder;
+  OsFiles files;
+  const GpuLimitsKey key{.host = "here", .gpu = "0123"};
+  CHECK_FALSE(kept_gpu_limits(files, folder.path(), key));
+  int runs = 0;
+  const auto measure = [&] {
+    kernels::GpuLimits limits = kGpu;
+    limits.graph_seconds *= ++runs;
+    return limits;
+  };
+  CHECK(*gpu_limits(files, folder.path(), key, measure) == kGpu);
+  CHECK(host_limits(files, folder.path(), kKey, [] { return measured(1); })->read.size() == 2);
+  CHECK(*gpu_limits(files, folder.path(), key, measure) == kGpu);
+  CHECK(*kept_gpu_limits(files, folder.path(), key) == kGpu);
+  CHECK(runs == 1);
+  CHECK(gpu_limits(files, folder.path(), {.host = "here", .gpu = "4567"}, measure)->graph_seconds ==
+        2e-6);
+  CHECK(
+      gpu_limits(files, folder.path(), {.host = "there", .gpu = "0123"}, measure)->graph_seconds ==
+      3e-6);
+  CHECK(*kept_gpu_limits(files, folder.path(), key) == kGpu);
+  CHECK_FALSE(kept_gpu_limits(files, folder.path(), {.host = "here", .gpu = "89ab"}));
+}
+
+TEST_CASE("a GPU that cannot be measured leaves nothing behind, nor the folder locked") {
+  const Folder folder;
+  OsFiles files;
+  const GpuLimitsKey key{.host = "here", .gpu = "0123"};
+  CHECK_THROWS_AS(gpu_limits(files, folder.path(), key,
+                             []() -> kernels::GpuLimits { throw kernels::DeviceError("gone"); }),
+                  kernels::DeviceError);
+  CHECK_FALSE(kept_gpu_limits(files, folder.path(), key));
+  CHECK(*gpu_limits(files, folder.path(), key, [] { return kGpu; }) == kGpu);
+}
+
+TEST_CASE("the model of time takes a GPU's reads and its products") {
+  const MachineLimits limits = machine_limits(kGpu);
+  CHECK(limits.read == std::vector<ReadPoint>{{1 << 20, 5e12}, {1 << 28, 3e12}});
+  CHECK(limits.bf16_flops_per_second == 6e14);
+  CHECK(limits.int8_ops_per_second == 0);
+  CHECK(product_peak(limits, true) == 6e14);
+  CHECK(attention_peak(limits) == 6e14);
+}
+
 TEST_CASE("a folder that cannot be made is an error") {
   OsFiles files;
   const auto none = host_limits(files, "/dev/null/state", kKey, [] { return measured(1); });

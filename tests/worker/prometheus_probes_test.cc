@@ -79,6 +79,7 @@ TEST_CASE("gauges follow what they are told, and go back") {
   g.working_set = 1000;
   g.read_limit = 5e9;
   g.int8_peak = 1e12;
+  g.bf16_peak = 6e14;
   g.limits_raised = 2;
   CHECK(value(metrics, "headrace_wall{phase=\"decode\",wall=\"none\"}") == 1);
   probes.gauges(g);
@@ -104,6 +105,7 @@ TEST_CASE("gauges follow what they are told, and go back") {
   CHECK(value(metrics, "headrace_wall{phase=\"prefill\",wall=\"none\"}") == 1);
   CHECK(value(metrics, "headrace_read_limit_bytes_per_second") == 5e9);
   CHECK(value(metrics, "headrace_peak_flops_per_second{dtype=\"int8\"}") == 1e12);
+  CHECK(value(metrics, "headrace_peak_flops_per_second{dtype=\"bf16\"}") == 6e14);
   CHECK(value(metrics, "headrace_limit_raised_total") == 2);
   probes.gauges({});
   CHECK(value(metrics, "headrace_sequences_running") == 0);

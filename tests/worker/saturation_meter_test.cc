@@ -67,6 +67,19 @@ TEST_CASE("saturation is bytes over time over the limit, gaps included") {
   CHECK(g.f32_peak == 1e11);
 }
 
+TEST_CASE("a GPU's products are shares of its bf16 peak, whatever its weights are") {
+  TimeModel model = hand_model();
+  model.limits.bf16_flops_per_second = 5e11;  // half of the int8 that does not count
+  SaturationMeter meter(model, Role::kDecode);
+  Steps{meter, StepKind::kDecode}.run(20, 0.048, 0.002);
+  meter.sweep(gauges(1), 0.1);
+  CHECK(meter.decode().bandwidth == doctest::Approx(0.9));
+  CHECK(meter.decode().compute == doctest::Approx(0.044));  // 1.1e9 operations in 50 ms
+  WorkerGauges g;
+  meter.describe(g);
+  CHECK(g.bf16_peak == 5e11);
+}
+
 TEST_CASE("the window forgets: what is shown follows the last seconds") {
   SaturationMeter meter(hand_model(), Role::kDecode);
   Steps{meter, StepKind::kDecode}.run(100, 0.05, 0);
