@@ -14,7 +14,10 @@ static_assert(std::endian::native == std::endian::little);
 // A note is its index in the variant, then its fields as u32, little-endian; an id's bytes last.
 class Writer {
  public:
-  explicit Writer(size_t kind) : bytes_(1, static_cast<std::byte>(kind)) {}
+  explicit Writer(size_t kind) {
+    bytes_.reserve(kLaneNoteMax);
+    bytes_.push_back(static_cast<std::byte>(kind));
+  }
   void word(uint32_t value) { append(std::as_bytes(std::span(&value, 1))); }
   void append(std::span<const std::byte> bytes) {
     bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());

@@ -273,7 +273,9 @@ void NcclPeer::check(const Ptr& t, uint32_t slot) {
 
 void NcclPeer::say(const Ptr& t, char kind, const Bytes& body) {
   if (!t->link || t->cut) return;
-  Bytes frame(1, std::byte(kind));
+  Bytes frame;
+  frame.reserve(1 + body.size());
+  frame.push_back(std::byte(kind));
   frame.insert(frame.end(), body.begin(), body.end());
   t->spoke = strand_->now();
   t->link->send(std::move(frame));

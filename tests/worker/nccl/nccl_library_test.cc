@@ -108,7 +108,9 @@ class Rank {
   }
 
   void say(char kind, std::span<const std::byte> body) {
-    Bytes frame(1, std::byte(kind));
+    Bytes frame;
+    frame.reserve(1 + body.size());
+    frame.push_back(std::byte(kind));
     frame.insert(frame.end(), body.begin(), body.end());
     send(fd_, frame.data(), frame.size(), MSG_NOSIGNAL);  // who is gone does not hear it
   }
