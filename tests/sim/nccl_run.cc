@@ -42,7 +42,6 @@ class Run {
     auto& r = world_.random();
     peaceful_ = seed % 4 == 0;
     options_.pairs_max = peaceful_ || r.next() % 2 ? 16 : 2 + r.next() % 2;
-    options_.idle = r.next() % 2 ? 1s : 4s;
     options_.shun = 2s;
     options_.slot_bytes = 1u << 16;
     const size_t count = 2 + r.next() % 3;
@@ -90,6 +89,7 @@ class Run {
 
   void spawn(size_t i) {
     peers_[i].peer = nullptr;
+    options_.idle = world_.draw(500ms, 4s);  // not the same at both ends
     NcclPeer::Setup setup{"w" + std::to_string(i), odd_version_[i] ? 22900u : 22809u, options_, {}};
     setup.ended = [this](const NcclTask& task, LaneEnd end, const NcclEnd& how) {
       on_end(task, end, how);
