@@ -198,7 +198,7 @@ void NcclPeer::on_ack(const Ptr& t, const Bytes& frame) {
 
 void NcclPeer::make_lane(const Ptr& t, const LaneTerms& theirs) {
   const std::weak_ptr weak = t;
-  const auto with = [this, weak](auto what) {
+  const auto with = [weak](auto what) {
     if (const auto p = weak.lock()) what(p);
   };
   worker::PayloadLane::Host host;
