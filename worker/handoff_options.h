@@ -21,7 +21,8 @@ struct HandoffOptions {
   Duration whole = 30s;            // P: from the last block computed to the commit
   size_t window_bytes = 4u << 20;  // P: queued in the link before it waits for the peer to read
   size_t slice_bytes = kSliceBytesMax;
-  uint32_t connections_max = 128;  // D: open at a time, twice the transfers
+  uint32_t streams = 1;            // P: channels of a hand-off, at most kHandoffStreamsMax
+  uint32_t connections_max = 128;  // D: open at a time, twice the transfers of one stream
 };
 
 }  // namespace headrace::worker

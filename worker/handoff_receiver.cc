@@ -57,15 +57,16 @@ void HandoffReceiver::expect(ReceiveGrant grant) {
   CHECK(grant.first_block + grant.blocks.size() >= blocks_of(grant));
   CHECK(grant.first_block < blocks_of(grant) && !expected_.count(grant.transfer));
   const TransferId transfer = grant.transfer;
-  expected_.emplace(transfer, Expected{std::move(grant), nullptr});
+  expected_.emplace(transfer, Expected{std::move(grant), {}});
 }
 
 bool HandoffReceiver::forget(TransferId transfer) {
   const auto it = expected_.find(transfer);
   if (it != expected_.end()) {
-    const ChannelPtr channel = it->second.channel;
+    const std::vector<ChannelPtr> channels = std::move(it->second.channels);
     expected_.erase(it);
-    if (channel) drop(channel);
+    for (const ChannelPtr& c : channels)
+      if (c) drop(c);
   }
   return !copying_.contains(transfer);
 }
@@ -74,7 +75,9 @@ void HandoffReceiver::sweep() {
   const Instant now = strand_->now();
   const std::vector<ChannelPtr> channels = channels_;  // ending one changes the list
   for (const ChannelPtr& c : channels) {
+    if (!c->link) continue;             // it ended with another
     if (c->wants_slot) c->heard = now;  // it is us who do not listen
+    if (c->verified) c->progress = now;
     if (!c->transfer) {
       if (now - c->heard >= options_.hello) {
         refuse(c, error(Errc::kDeadline, "no hello in time"));
@@ -169,16 +172,21 @@ void HandoffReceiver::on_hello(const ChannelPtr& channel, const handoff::Hello& 
   Status status = check_hello(hello);
   if (!status.ok()) return refuse(channel, std::move(status));
   Expected& expected = expected_.at(hello.transfer);
-  expected.channel = channel;
+  const bool first = expected.channels.empty();
+  expected.channels.resize(hello.streams);
+  expected.channels[hello.stream] = channel;
   channel->transfer = hello.transfer;
-  channel->block = channel->chunk_first = channel->summed = expected.grant.first_block;
+  channel->stream = hello.stream;
+  channel->streams = hello.streams;
+  channel->block = expected.grant.first_block + hello.stream;
+  channel->chunk_first = channel->summed = channel->block;
   channel->progress = strand_->now();
   channel->link->land(kSliceHead, [this, weak = std::weak_ptr(channel)](auto head, size_t rest) {
     const auto c = weak.lock();  // we are here: the link is ours
     return c ? place(c, head, rest) : Landing{};
   });
   send(*channel, handoff::HelloAck{});
-  host_.began(hello.transfer);
+  if (first) host_.began(hello.transfer);
 }
 
 bool HandoffReceiver::arriving() const {
@@ -206,7 +214,13 @@ Status HandoffReceiver::check_hello(const handoff::Hello& hello) const {
   if (hello.first != grant.first_block) {
     return wrong("hello announces the first block: " + versus(hello.first, grant.first_block));
   }
-  if (it->second.channel) return error(Errc::kStale, "this transfer has its channel already");
+  const auto& channels = it->second.channels;
+  if (!channels.empty() && channels.size() != hello.streams) {
+    return wrong("hello announces streams: " + versus(hello.streams, channels.size()));
+  }
+  if (!channels.empty() && channels[hello.stream]) {
+    return error(Errc::kStale, "this transfer has its channel already");
+  }
   return {};
 }
 
@@ -252,7 +266,8 @@ Landing HandoffReceiver::place(const ChannelPtr& channel, std::span<const std::b
 // Null: no slot is there yet.
 std::byte* HandoffReceiver::slot_memory(const ChannelPtr& channel, const handoff::Slice& slice) {
   if (channel->slot) {
-    const size_t before = (slice.block - channel->slot_first) * layout_.block_bytes;
+    const size_t blocks = (slice.block - channel->slot_first) / channel->streams;
+    const size_t before = blocks * layout_.block_bytes;
     return channel->slot->host().data() + before + slice.offset;
   }
   channel->wants_slot = true;
@@ -282,9 +297,9 @@ Status HandoffReceiver::landed(const ChannelPtr& channel, const ReceiveGrant& gr
   channel->times.bytes += bytes;
   if (channel->offset < layout_.block_bytes) return {};
   channel->offset = 0;
-  ++channel->block;
+  channel->block += channel->streams;
   if (!channel->slot) return {};
-  const uint32_t held = channel->block - channel->slot_first;
+  const uint32_t held = (channel->block - channel->slot_first) / channel->streams;
   if (held == host_.memory.stage->slot_blocks()) scatter(channel, grant);
   return {};
 }
@@ -293,7 +308,7 @@ Status HandoffReceiver::landed(const ChannelPtr& channel, const ReceiveGrant& gr
 void HandoffReceiver::scatter(const ChannelPtr& channel, const ReceiveGrant& grant) {
   const uint32_t first = channel->slot_first;
   std::vector<BlockId> blocks;
-  for (uint32_t b = first; b < channel->block; ++b) {
+  for (uint32_t b = first; b < channel->block; b += channel->streams) {
     const BlockRef target = grant.blocks[b - grant.first_block];
     if (!host_.ours(target)) return end(channel, error(Errc::kStale, "the block was freed"));
     blocks.push_back(target.block);
@@ -319,7 +334,7 @@ void HandoffReceiver::scattered(const ChannelPtr& channel, TransferId transfer, 
     return end(channel, error(Errc::kUnavailable, copied.status.message));
   }
   for (size_t i = 0; i < copied.crcs.size(); ++i)
-    channel->sums.emplace(first + static_cast<uint32_t>(i), copied.crcs[i]);
+    channel->sums.emplace(first + static_cast<uint32_t>(i) * channel->streams, copied.crcs[i]);
   if (Status status = check_sums(*channel); !status.ok()) return end(channel, std::move(status));
   finish(channel, expected_.at(transfer).grant);
 }
@@ -328,7 +343,8 @@ void HandoffReceiver::scattered(const ChannelPtr& channel, TransferId transfer, 
 Status HandoffReceiver::check_sums(Channel& channel) {
   while (!channel.checks.empty() && channel.sums.contains(channel.summed)) {
     Check& c = channel.checks.front();
-    const auto sum = channel.sums.extract(channel.summed++);
+    const auto sum = channel.sums.extract(channel.summed);
+    channel.summed += channel.streams;
     c.crc = crc32c_append(c.crc, sum.mapped(), layout_.block_bytes);
     if (++c.seen < c.end.count) continue;
     const Check whole = c;
@@ -342,14 +358,14 @@ Status HandoffReceiver::on(Channel& channel, const ReceiveGrant& grant,
                            const handoff::ChunkEnd& end) {
   if (end.chunk != channel.chunk) return wrong("end of chunk " + versus(end.chunk, channel.chunk));
   if (channel.offset != 0) return wrong("a chunk ends inside a block");
-  const uint32_t count = channel.block - channel.chunk_first;
+  const uint32_t count = (channel.block - channel.chunk_first) / channel.streams;
   if (count == 0) return wrong("an empty chunk");
   if (end.first != channel.chunk_first || end.count != count) {
     return wrong("end of a chunk of " + std::to_string(end.count) + " blocks from " +
                  std::to_string(end.first) + ", expected " + std::to_string(count) + " from " +
                  std::to_string(channel.chunk_first));
   }
-  CHECK(channel.block - grant.first_block <= grant.blocks.size());
+  CHECK(channel.block - channel.streams < grant.first_block + grant.blocks.size());
   channel.chunk_first = channel.block;
   ++channel.chunk;
   if (host_.memory.stage == nullptr)
@@ -377,7 +393,7 @@ Status HandoffReceiver::verify(const Channel& channel, const ReceiveGrant& grant
   if (commit.tokens != grant.tokens) {
     return wrong("commit of tokens: " + versus(commit.tokens, grant.tokens));
   }
-  if (channel.block != blocks_of(grant)) {
+  if (channel.block < blocks_of(grant)) {
     return wrong("commit of blocks: " + versus(channel.block, blocks_of(grant)));
   }
   if (commit.digest != channel.digest.value()) return wrong("digest of the hand-off is wrong");
@@ -400,14 +416,29 @@ void HandoffReceiver::end(const ChannelPtr& channel, Status status) {
     ++refused_;
     return drop(channel);
   }
-  const TransferId transfer = channel->transfer;
-  const ReceiveTimes times = channel->times;
-  send(*channel, handoff::Verdict{status});
+  channel->verified = status.ok();
+  const auto& all = expected_.at(channel->transfer).channels;
+  const bool over =
+      std::all_of(all.begin(), all.end(), [](const ChannelPtr& c) { return c && c->verified; });
+  if (over || !status.ok()) conclude(channel->transfer, std::move(status));
+}
+
+// A hand-off, with all its streams.
+void HandoffReceiver::conclude(TransferId transfer, Status status) {
+  const auto channels = std::move(expected_.at(transfer).channels);
   expected_.erase(transfer);
-  drop(channel);
-  if (!status.ok()) {
-    ++rejected_;
+  ReceiveTimes times;
+  for (const ChannelPtr& c : channels) {
+    if (!c) continue;
+    if (c->times.bytes > 0) {
+      times.first = times.bytes == 0 ? c->times.first : std::min(times.first, c->times.first);
+    }
+    times.bytes += c->times.bytes;
+    times.on_wire = std::max(times.on_wire, c->times.on_wire);
+    send(*c, handoff::Verdict{status});
+    drop(c);
   }
+  if (!status.ok()) ++rejected_;
   if (host_.times) host_.times(transfer, times);
   host_.ended(transfer, std::move(status));
 }

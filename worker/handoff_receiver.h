@@ -42,7 +42,8 @@ struct ReceiveTimes {
 //
 // Every chunk must come once and in order with the right CRC, and Commit must name their count,
 // their digest and the granted number of tokens; else the hand-off is rejected and the channel
-// closed. A second hello for a transfer that is being received is refused; the first goes on.
+// closed. A second hello for a stream that is being received is refused; the first goes on. With
+// several streams each is checked as above, and all are over with the first that fails.
 class HandoffReceiver {
  public:
   struct Host {
@@ -92,6 +93,9 @@ class HandoffReceiver {
   struct Channel {
     std::unique_ptr<Link> link;
     TransferId transfer;  // zero until admitted
+    uint32_t stream = 0;
+    uint32_t streams = 1;
+    bool verified = false;
     Instant heard{};
     Instant spoke{};
     Instant progress{};
@@ -114,7 +118,7 @@ class HandoffReceiver {
   };
   struct Expected {
     ReceiveGrant grant;
-    std::shared_ptr<Channel> channel;
+    std::vector<std::shared_ptr<Channel>> channels;  // by stream; none before the first hello
   };
   using ChannelPtr = std::shared_ptr<Channel>;
 
@@ -141,6 +145,7 @@ class HandoffReceiver {
   Status verify(const Channel& channel, const ReceiveGrant& grant,
                 const handoff::Commit& commit) const;
   uint32_t blocks_of(const ReceiveGrant& grant) const;
+  void conclude(TransferId transfer, Status status);
   void refuse(const ChannelPtr& channel, Status why);
   void end(const ChannelPtr& channel, Status status);
   void send(Channel& channel, const handoff::Frame& frame);

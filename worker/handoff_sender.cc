@@ -19,19 +19,32 @@ HandoffSender::HandoffSender(std::shared_ptr<Strand> strand, Network& network,
       done_(std::move(done)),
       self_(std::make_shared<HandoffSender*>(this)) {
   CHECK(options_.slice_bytes > 0 && options_.slice_bytes <= kSliceBytesMax);
+  CHECK(options_.streams > 0 && options_.streams <= kHandoffStreamsMax);
   pushed_ = job_.grant.first_block;
   made_ = state_since_ = strand_->now();
+  // A stream without blocks would have nothing to commit.
+  const size_t blocks = std::max<size_t>(job_.grant.blocks.size(), 1);
+  streams_.resize(std::min<size_t>(options_.streams, blocks));
+  for (uint32_t i = 0; i < streams_.size(); ++i) dial(i);
+}
+
+void HandoffSender::dial(uint32_t stream) {
   network_.dial(job_.grant.endpoint, options_.dial, {.frame_bytes_max = kHandoffFrameMax}, strand_,
-                [weak = std::weak_ptr(self_)](Result<std::unique_ptr<Link>> link) {
-                  if (auto self = weak.lock()) (*self)->on_dialled(std::move(link));
+                [weak = std::weak_ptr(self_), stream](Result<std::unique_ptr<Link>> link) {
+                  if (auto self = weak.lock()) (*self)->on_dialled(stream, std::move(link));
                 });
 }
 
 HandoffSender::~HandoffSender() {
-  if (!link_) return;
-  link_->close();  // it reads no block any more
-  // We may be inside one of its callbacks: let it go afterwards.
-  strand_->post([link = std::move(link_)] {});
+  close();  // links read no block any more
+  // We may be inside one of their callbacks: let them go afterwards.
+  for (Stream& s : streams_)
+    if (s.link) strand_->post([link = std::move(s.link)] {});
+}
+
+void HandoffSender::close() {
+  for (Stream& s : streams_)
+    if (s.link) s.link->close();
 }
 
 bool HandoffSender::stop(std::function<void()> stopped) {
@@ -40,7 +53,7 @@ bool HandoffSender::stop(std::function<void()> stopped) {
     state_ = State::kEnded;
     runs_.clear();
     pieces_.clear();
-    if (link_) link_->close();
+    close();
   }
   done_ = nullptr;
   if (gathering_ == 0) return true;
@@ -66,51 +79,54 @@ void HandoffSender::finish() {
 
 void HandoffSender::sweep() {
   const Instant now = strand_->now();
-  switch (state_) {
-    case State::kDialing:  // the network keeps the deadline
-    case State::kEnded:
-      return;
-    case State::kHello:
-      if (now - state_since_ >= options_.hello) {
-        return end(failure(Errc::kDeadline, "no answer to hello"));
-      }
-      return;
-    case State::kCommitted:
-      if (now - state_since_ >= options_.verdict) {
-        return end(failure(Errc::kDeadline, "no verdict"));
-      }
-      break;
-    case State::kStreaming:
-      watch_wire();
-      if (now - moved_ >= options_.stall) {
-        return end(failure(Errc::kDeadline, "the decode worker takes no bytes"));
-      }
-      if (finished_ && now - std::max(finished_at_, state_since_) >= options_.whole) {
-        return end(failure(Errc::kDeadline, "not all KV could be sent in time"));
-      }
-      break;
+  if (state_ == State::kCommitted && now - state_since_ >= options_.verdict) {
+    return end(failure(Errc::kDeadline, "no verdict"));
   }
-  if (now - heard_ >= options_.silence) {
-    return end(failure(Errc::kDisconnected, "the decode worker has gone silent"));
+  if (state_ == State::kStreaming) {
+    watch_wire();
+    if (now - moved_ >= options_.stall) {
+      return end(failure(Errc::kDeadline, "the decode worker takes no bytes"));
+    }
+    if (finished_ && now - std::max(finished_at_, state_since_) >= options_.whole) {
+      return end(failure(Errc::kDeadline, "not all KV could be sent in time"));
+    }
   }
-  if (now - spoke_ >= options_.alive_every) send(handoff::Alive{});
+  for (Stream& s : streams_) {
+    if (state_ == State::kEnded || !alive(s, now)) return;
+  }
 }
 
-void HandoffSender::on_dialled(Result<std::unique_ptr<Link>> link) {
+// False: it has ended. While it is dialled the network keeps the deadline.
+bool HandoffSender::alive(Stream& s, Instant now) {
+  if (s.state == State::kDialing || s.state == State::kEnded) return true;
+  if (s.state == State::kHello) {
+    if (now - s.since < options_.hello) return true;
+    end(failure(Errc::kDeadline, "no answer to hello"));
+    return false;
+  }
+  if (now - s.heard >= options_.silence) {
+    end(failure(Errc::kDisconnected, "the decode worker has gone silent"));
+    return false;
+  }
+  if (now - s.spoke >= options_.alive_every) send(s, handoff::Alive{});
+  return true;
+}
+
+void HandoffSender::on_dialled(uint32_t index, Result<std::unique_ptr<Link>> link) {
+  if (state_ == State::kEnded) return;
   if (!link) return end(failure(link.error().code, link.error().message));
-  link_ = std::move(*link);
+  Stream& stream = streams_[index];
+  stream.link = std::move(*link);
   const std::weak_ptr weak = self_;
-  link_->on_drained(options_.window_bytes / 2, [weak] {
+  stream.link->on_drained(options_.window_bytes / 2, [weak] {
     if (auto self = weak.lock()) (*self)->pump();
   });
-  link_->start(
-      [weak](const Bytes& frame) {
-        if (auto self = weak.lock()) (*self)->on_frame(frame);
+  stream.link->start(
+      [weak, index](const Bytes& frame) {
+        if (auto self = weak.lock()) (*self)->on_frame((*self)->streams_[index], frame);
       },
-      [weak](const Status& why) {
-        if (auto self = weak.lock()) {
-          (*self)->end((*self)->failure(Errc::kDisconnected, "closed: " + why.message));
-        }
+      [weak, index](const Status& why) {
+        if (auto self = weak.lock()) (*self)->on_closed((*self)->streams_[index], why);
       });
   handoff::Hello hello;
   hello.transfer = job_.transfer;
@@ -120,33 +136,52 @@ void HandoffSender::on_dialled(Result<std::unique_ptr<Link>> link) {
   hello.layout = job_.layout;
   hello.tokens = job_.tokens;
   hello.first = job_.grant.first_block;
+  hello.stream = index;
+  hello.streams = static_cast<uint32_t>(streams_.size());
   hello.mac = hello_mac(hello, job_.grant.key);
-  state_ = State::kHello;
-  state_since_ = heard_ = strand_->now();
-  send(hello);
+  stream.state = State::kHello;
+  stream.since = stream.heard = strand_->now();
+  send(stream, hello);
 }
 
-void HandoffSender::on_frame(const Bytes& bytes) {
+void HandoffSender::on_closed(const Stream& stream, const Status& why) {
+  if (stream.state == State::kEnded) return;  // after its verdict, while others wait for theirs
+  end(failure(Errc::kDisconnected, "closed: " + why.message));
+}
+
+bool HandoffSender::all(State state) const {
+  return std::all_of(streams_.begin(), streams_.end(),
+                     [state](const Stream& s) { return s.state == state; });
+}
+
+void HandoffSender::on_frame(Stream& stream, const Bytes& bytes) {
   if (state_ == State::kEnded) return;
   const auto frame = decode_handoff(bytes);
   if (!frame) return end(failure(Errc::kInvalid, frame.error().message));
-  heard_ = strand_->now();
+  stream.heard = strand_->now();
   if (const auto* verdict = std::get_if<handoff::Verdict>(&*frame)) {
-    if (!verdict->status.ok()) {
-      return end(failure(verdict->status.code, "rejected: " + verdict->status.message));
-    }
-    if (state_ != State::kCommitted) {
-      return end(failure(Errc::kInvalid, "a verdict before the commit"));
-    }
-    return end({});
+    return on_verdict(stream, *verdict);
   }
   if (std::holds_alternative<handoff::Alive>(*frame)) return;
-  if (!std::holds_alternative<handoff::HelloAck>(*frame) || state_ != State::kHello) {
+  if (!std::holds_alternative<handoff::HelloAck>(*frame) || stream.state != State::kHello) {
     return end(failure(Errc::kInvalid, "a frame that does not belong here"));
   }
+  stream.state = State::kStreaming;
+  if (!all(State::kStreaming)) return;
   state_ = State::kStreaming;
-  state_since_ = moved_ = heard_;
+  state_since_ = moved_ = stream.heard;
   pump();
+}
+
+void HandoffSender::on_verdict(Stream& stream, const handoff::Verdict& verdict) {
+  if (!verdict.status.ok()) {
+    return end(failure(verdict.status.code, "rejected: " + verdict.status.message));
+  }
+  if (stream.state != State::kCommitted) {
+    return end(failure(Errc::kInvalid, "a verdict before the commit"));
+  }
+  stream.state = State::kEnded;
+  if (all(State::kEnded)) end({});
 }
 
 // Makes pieces of runs, as many as may be under way.
@@ -165,9 +200,8 @@ void HandoffSender::take_piece(Run& run, size_t blocks_max) {
   auto piece = std::make_shared<Piece>();
   piece->blocks.assign(begin, begin + static_cast<ptrdiff_t>(n));
   piece->first = run.first + static_cast<uint32_t>(run.taken);
-  piece->run_first = run.first;
   run.taken += n;
-  if (run.taken == run.blocks.size()) piece->run_count = static_cast<uint32_t>(run.taken);
+  piece->ends_run = run.taken == run.blocks.size();
   piece->ready = memory_.stage == nullptr;
   pieces_.push_back(piece);
   if (piece->ready) return;
@@ -200,31 +234,46 @@ void HandoffSender::gathered(const PiecePtr& piece, const BlockStage::Copied& co
 }
 
 void HandoffSender::pump() {
-  while (state_ == State::kStreaming && link_->unsent() < options_.window_bytes) {
+  while (state_ == State::kStreaming) {
     if (pieces_.empty()) {
-      if (!finished_) return watch_wire();
-      send(handoff::Commit{chunk_, job_.tokens, digest_.value()});
-      state_ = State::kCommitted;
-      state_since_ = strand_->now();
-      return watch_wire();
+      if (finished_) commit();
+      break;
     }
     Piece& piece = *pieces_.front();
-    if (!piece.ready) return watch_wire();
+    if (!piece.ready) break;
     if (piece.block < piece.blocks.size()) {
+      const Stream& s = stream_of(piece.first + static_cast<uint32_t>(piece.block));
+      if (s.link->unsent() >= options_.window_bytes) break;
       send_slice(piece);
       continue;
     }
-    if (piece.run_count > 0) send_chunk_end(piece);
+    if (piece.ends_run) send_chunk_ends();
     pieces_.pop_front();
     prepare();
   }
   watch_wire();
 }
 
+void HandoffSender::commit() {
+  state_ = State::kCommitted;
+  state_since_ = strand_->now();
+  for (Stream& s : streams_) {
+    s.state = State::kCommitted;
+    send(s, handoff::Commit{s.chunk, job_.tokens, s.digest.value()});
+  }
+}
+
+size_t HandoffSender::unsent() const {
+  size_t bytes = 0;
+  for (const Stream& s : streams_)
+    if (s.link) bytes += s.link->unsent();
+  return bytes;
+}
+
 // Keeps the times: whether something is on its way, and whether it moves.
 void HandoffSender::watch_wire() {
   const Instant now = strand_->now();
-  const size_t unsent = link_ && state_ == State::kStreaming ? link_->unsent() : 0;
+  const size_t unsent = state_ == State::kStreaming ? this->unsent() : 0;
   const bool waits = state_ == State::kStreaming && (unsent > 0 || !pieces_.empty());
   if (!waits || unsent < unsent_) moved_ = now;
   unsent_ = unsent;
@@ -242,28 +291,34 @@ void HandoffSender::send_slice(Piece& piece) {
   moved_ = strand_->now();
   const auto index = static_cast<uint32_t>(piece.first + piece.block);
   const BlockRef target = job_.grant.blocks[index - job_.grant.first_block];
-  spoke_ = moved_;
-  if (!piece.slot) crc_ = crc32c(bytes, crc_);
-  link_->send(encode_slice_head(
-                  {chunk_, index, target.generation, static_cast<uint32_t>(piece.offset), bytes}),
-              Payload{bytes, piece.slot});
+  Stream& s = stream_of(index);
+  s.spoke = moved_;
+  if (!piece.slot) s.crc = crc32c(bytes, s.crc);
+  s.link->send(encode_slice_head(
+                   {s.chunk, index, target.generation, static_cast<uint32_t>(piece.offset), bytes}),
+               Payload{bytes, piece.slot});
   bytes_sent_ += n;
   piece.offset += n;
   if (piece.offset < job_.block_bytes) return;
-  if (piece.slot) crc_ = crc32c_append(crc_, piece.crcs[piece.block], job_.block_bytes);
+  if (piece.slot) s.crc = crc32c_append(s.crc, piece.crcs[piece.block], job_.block_bytes);
+  if (s.count++ == 0) s.first = index;
   piece.offset = 0;
   ++piece.block;
 }
 
-void HandoffSender::send_chunk_end(const Piece& piece) {
-  send(handoff::ChunkEnd{chunk_, piece.run_first, piece.run_count, crc_});
-  digest_.add(chunk_, std::exchange(crc_, 0));
-  ++chunk_;
+// Of all streams that had a part in the run.
+void HandoffSender::send_chunk_ends() {
+  for (Stream& s : streams_) {
+    if (s.count == 0) continue;
+    const uint32_t crc = std::exchange(s.crc, 0);
+    send(s, handoff::ChunkEnd{s.chunk, s.first, std::exchange(s.count, 0), crc});
+    s.digest.add(s.chunk++, crc);
+  }
 }
 
-void HandoffSender::send(const handoff::Frame& frame) {
-  spoke_ = strand_->now();
-  link_->send(encode_handoff(frame));
+void HandoffSender::send(Stream& stream, const handoff::Frame& frame) {
+  stream.spoke = strand_->now();
+  stream.link->send(encode_handoff(frame));
 }
 
 void HandoffSender::end(Status status) {
@@ -272,7 +327,7 @@ void HandoffSender::end(Status status) {
   state_ = State::kEnded;
   runs_.clear();
   pieces_.clear();
-  if (link_) link_->close();
+  close();
   strand_->post([weak = std::weak_ptr(self_), s = std::move(status)]() mutable {
     if (auto self = weak.lock()) {
       const auto done = std::move((*self)->done_);  // it may destroy the sender

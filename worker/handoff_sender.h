@@ -34,6 +34,9 @@ struct SendJob {
 // are first copied to staging slots, kAhead at a time, while the one before is on its way. After
 // stop() has said so nothing here reads the blocks any more: the owner's proof that they may be
 // freed. A link that does not drain stops it (window_bytes), not the engine.
+//
+// With several streams, a channel each, blocks go out in turns; the hand-off is as far as the last
+// of its streams.
 class HandoffSender {
  public:
   static constexpr size_t kAhead = 2;
@@ -76,24 +79,47 @@ class HandoffSender {
     std::vector<uint32_t> crcs;  // of the blocks, where the device has made them
     BlockStage::SlotPtr slot;    // none: in the host's memory
     bool ready = false;
-    uint32_t first = 0;      // index of its first block in the sequence
-    uint32_t run_first = 0;  // of its run, which ends with it if run_count is not 0
-    uint32_t run_count = 0;
-    size_t block = 0;   // next to send
-    size_t offset = 0;  // in it
+    uint32_t first = 0;     // index of its first block in the sequence
+    bool ends_run = false;  // it is the last of its run
+    size_t block = 0;       // next to send
+    size_t offset = 0;      // in it
   };
   using PiecePtr = std::shared_ptr<Piece>;
 
-  void on_dialled(Result<std::unique_ptr<Link>> link);
-  void on_frame(const Bytes& frame);
+  struct Stream {
+    std::unique_ptr<Link> link;
+    State state = State::kDialing;
+    Instant since{};  // of its state
+    Instant heard{};
+    Instant spoke{};
+    uint32_t chunk = 0;
+    uint32_t first = 0;  // of the chunk under way
+    uint32_t count = 0;  // its blocks so far
+    uint32_t crc = 0;    // of these
+    ChunkDigest digest;
+  };
+
+  void dial(uint32_t stream);
+  void on_dialled(uint32_t stream, Result<std::unique_ptr<Link>> link);
+  void on_frame(Stream& stream, const Bytes& frame);
+  void on_closed(const Stream& stream, const Status& why);
+  void on_verdict(Stream& stream, const handoff::Verdict& verdict);
+  bool all(State state) const;
+  Stream& stream_of(uint32_t block) {
+    return streams_[(block - job_.grant.first_block) % streams_.size()];
+  }
+  size_t unsent() const;
+  void close();
+  bool alive(Stream& stream, Instant now);
   void prepare();
   void take_piece(Run& run, size_t blocks_max);
   void gather(const PiecePtr& piece, BlockStage::SlotPtr slot);
   void gathered(const PiecePtr& piece, const BlockStage::Copied& copied);
   void pump();
   void send_slice(Piece& piece);
-  void send_chunk_end(const Piece& piece);
-  void send(const handoff::Frame& frame);
+  void send_chunk_ends();
+  void commit();
+  void send(Stream& stream, const handoff::Frame& frame);
   void watch_wire();
   void end(Status status);
   Status failure(Errc code, const std::string& what) const;
@@ -105,17 +131,14 @@ class HandoffSender {
   BlockMemory memory_;
   std::function<void(Status)> done_;
   std::shared_ptr<HandoffSender*> self_;  // callbacks hold it weakly
-  std::unique_ptr<Link> link_;
+  std::vector<Stream> streams_;
   State state_ = State::kDialing;
   std::function<void()> stopped_;
   std::deque<Run> runs_;  // not yet in pieces
   std::deque<PiecePtr> pieces_;
   size_t gathering_ = 0;  // copies of the device under way
-  uint32_t crc_ = 0;      // of the chunk so far
   uint32_t pushed_ = 0;   // index of the block to be pushed next
   bool finished_ = false;
-  uint32_t chunk_ = 0;
-  ChunkDigest digest_;
   uint64_t bytes_sent_ = 0;
   size_t unsent_ = 0;  // in the link, when last looked at
   bool busy_ = false;  // on_wire_ grows
@@ -126,8 +149,6 @@ class HandoffSender {
   Duration waited_{};
   Duration on_wire_{};
   Instant state_since_{};
-  Instant heard_{};
-  Instant spoke_{};
 };
 
 }  // namespace headrace::worker

@@ -73,6 +73,8 @@ Bytes hello_body(const handoff::Hello& h) {
   w.put(h.layout);
   w.put(h.tokens);
   w.put(h.first);
+  w.put(h.stream);
+  w.put(h.streams);
   return w.take();
 }
 
@@ -143,8 +145,12 @@ Result<handoff::Frame> read_hello(Reader& r) {
   h.layout = r.get<Digest>();
   h.tokens = r.get<uint32_t>();
   h.first = r.get<uint32_t>();
+  h.stream = r.get<uint32_t>();
+  h.streams = r.get<uint32_t>();
   h.mac = r.get<Mac>();
   if (!r.finished()) return malformed("hello has a wrong length");
+  if (h.streams == 0 || h.streams > kHandoffStreamsMax || h.stream >= h.streams)
+    return malformed("hello is of a stream that cannot be");
   return handoff::Frame(h);
 }
 

@@ -22,9 +22,13 @@ namespace headrace::worker {
 //
 // A chunk is a run of whole blocks (all layers of each) that continues where the last one ended;
 // a slice lies inside one block. So each byte of the hand-off has exactly one place in the stream.
+//
+// A hand-off may have several channels, streams, each of them as above: stream s of n carries every
+// n-th block, from first + s on, and counts its own chunks. It is over when all have their verdict.
 
 constexpr uint32_t kHandoffMagic = 0x4B565248;  // "HRVK"
-constexpr uint32_t kHandoffVersion = 2;
+constexpr uint32_t kHandoffVersion = 3;
+constexpr uint32_t kHandoffStreamsMax = 8;
 constexpr size_t kSliceBytesMax = size_t{1} << 20;
 // The longest frame: a slice and its header. Set as the links' limit.
 constexpr size_t kHandoffFrameMax = kSliceBytesMax + 64;
@@ -44,7 +48,9 @@ struct Hello {
   Digest layout;        // layout_digest of P's model card
   uint32_t tokens = 0;  // whose KV D will have
   uint32_t first = 0;   // block that will come first: D has those before it
-  Mac mac{};            // HMAC-SHA256 of all the above under the grant's one-time key
+  uint32_t stream = 0;  // which of the hand-off's channels this is
+  uint32_t streams = 1;
+  Mac mac{};  // HMAC-SHA256 of all the above under the grant's one-time key
   bool operator==(const Hello&) const = default;
 };
 
@@ -61,7 +67,7 @@ struct Slice {
   std::span<const std::byte> bytes;
 };
 
-// Ends a chunk of blocks [first, first + count).
+// Ends a chunk of `count` blocks of the stream, from `first` on.
 struct ChunkEnd {
   uint32_t chunk = 0;
   uint32_t first = 0;

@@ -110,7 +110,7 @@ Bytes bend(Bytes frame, fuzz::Input& input) {
 Bytes hello(fuzz::Input& input, bool bent) {
   Hello h{kTransfer, Attempt{1}, {11, 12}, kDecode, kLayout, kTokens, {}};
   if (bent) {
-    switch (input.byte() % 5) {
+    switch (input.byte() % 6) {
       case 0:
         h.transfer.lo += input.byte();
         break;
@@ -122,6 +122,10 @@ Bytes hello(fuzz::Input& input, bool bent) {
         break;
       case 3:
         h.layout.lo += input.byte();
+        break;
+      case 4:
+        h.stream = input.byte() % 10;
+        h.streams = input.byte() % 10;
         break;
       default:
         h.tokens = input.word();

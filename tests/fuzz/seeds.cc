@@ -137,7 +137,7 @@ void add_handoffs(Seeds& seeds) {
   seeds.add("handoff", "\x01" + slice + std::string("\x05\x20\x07\x02\x10\x02\x10", 7));
   seeds.add("handoff", "\x01" + slice + std::string("\x0A\x3F\x04\x01", 4) + "\x03\x04");
   seeds.add("handoff", "\x01" + slice + "\x0F" + slice);
-  for (char field = 0; field < 5; ++field) seeds.add("handoff", std::string("\x09") + field + "\1");
+  for (char field = 0; field < 6; ++field) seeds.add("handoff", std::string("\x09") + field + "\1");
 }
 
 }  // namespace

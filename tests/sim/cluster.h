@@ -31,6 +31,7 @@ struct ClusterOptions {
   uint32_t both = 0;
   coordinator::PdMode pd = coordinator::PdMode::kAlways;
   SimEngineOptions engine{.blocks = 96};
+  uint32_t kv_streams = 1;
   bool salted = false;  // each life of a worker chooses tokens of its own
 
   uint32_t requests = 12;

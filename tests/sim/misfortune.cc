@@ -13,6 +13,7 @@ void Misfortune::start_worker(size_t slot) {
   o.role = s.role;
   o.token_budget = 16u << cast_.draw(4);
   o.handoff.slice_bytes = 100;
+  o.handoff.streams = cast_.options.kv_streams;
   s.worker =
       sim::start_worker(cast_.world, std::move(o), cast_.options.engine, {"coordinator", 7401});
   if (cast_.options.salted) s.worker.engine->set_salt(cast_.world.random().next());

@@ -86,6 +86,7 @@ ClusterOptions options_of(uint64_t seed) {
   const auto draw = [&](uint64_t n) { return static_cast<uint32_t>(random.next() % n); };
   draw_shape(o, random);
   o.engine.staged = seed % 2 == 1;
+  o.kv_streams = seed % 5 == 0 ? 3 : 1;
   if (draw(12) == 0) {  // nothing goes wrong
     o.crashes_max = o.cuts_max = 0;
     o.mesh = o.kv = {};

@@ -98,6 +98,38 @@ void several_transfers_of_a_pair(const Transport& t) {
   }
 }
 
+void several_streams(const Transport& t) {
+  Device d(t, 2, {});
+  for (const uint32_t streams : {2u, 3u, kHandoffStreamsMax}) {
+    CAPTURE(streams);
+    HandoffOptions options;
+    options.streams = streams;
+    Device p(t, 10 + streams, {}, options);
+    for (const uint32_t blocks : {1u, 2u, 7u, 40u}) {
+      const ReceiveGrant g = d.grant(blocks * kTokens, [](uint32_t i) { return i * 37 % 64; });
+      std::vector<uint32_t> from;
+      for (uint32_t i = 0; i < blocks; ++i) from.push_back(i * 23 % 64);
+      p.send(g, d.endpoint(), from, {1, 7, 2, 3});
+      CHECK(p.sent(g.transfer).ok());
+      CHECK(d.received(g.transfer).ok());
+      CHECK(arrived(p, d, from, g));
+    }
+    // One that ends early ends with all of its streams.
+    const ReceiveGrant g = d.grant(40 * kTokens, same);
+    p.begin(g, d.endpoint());
+    p.push(g.transfer, numbers(20), false);
+    CHECK(d.reached([&] { return d.receiver->bytes_received() > 0; }));
+    p.stop(g.transfer);
+    CHECK(d.received(g.transfer).code == Errc::kDisconnected);
+    const ReceiveGrant h = d.grant(40 * kTokens, same);
+    p.begin(h, d.endpoint());
+    p.push(h.transfer, numbers(20), false);
+    CHECK(d.reached([&] { return !d.began.empty() && d.began.back() == h.transfer; }));
+    d.forget(h.transfer);
+    CHECK(!p.sent(h.transfer).ok());
+  }
+}
+
 // From the end of stop() and forget() on blocks belong to others: what these do in them harms
 // nobody, and nothing is done to it.
 void sender_stops_at_each_state(const Transport& t) {
@@ -132,10 +164,11 @@ void receiver_forgets_at_each_state(const Transport& t) {
     if (state == 2) CHECK(d.reached([&] { return d.receiver->bytes_received() > 0; }));
     if (state == 3) CHECK(d.received(g.transfer).ok());
     d.forget(g.transfer);
+    const bool over = on_strand(d.strand, [&] { return d.ended.contains(g.transfer); });
     d.fill(99);
     if (state == 0) p.begin(g, d.endpoint());
     if (state == 1) p.push(g.transfer, numbers(32), true);
-    CHECK(p.sent(g.transfer).ok() == (state == 3));
+    CHECK(p.sent(g.transfer).ok() == over);
     Device like(t, 3, {256u << 10, 32});
     like.fill(99);
     for (const uint32_t b : {0u, 1u, 16u, 31u}) CHECK(d.block(b) == like.block(b));
@@ -379,6 +412,7 @@ void run_conformance(const Transport& t) {
   SUBCASE("sizes to 64 MiB") { sizes_to_64_mib(t); }
   SUBCASE("partial tail blocks") { partial_tail_blocks(t); }
   SUBCASE("several transfers of a pair") { several_transfers_of_a_pair(t); }
+  SUBCASE("several streams") { several_streams(t); }
   SUBCASE("a sender stops at each state") { sender_stops_at_each_state(t); }
   SUBCASE("a receiver forgets at each state") { receiver_forgets_at_each_state(t); }
   SUBCASE("a dead peer") { a_dead_peer(t); }

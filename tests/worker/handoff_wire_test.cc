@@ -2,7 +2,9 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "protocol/random.h"
 
@@ -17,6 +19,8 @@ handoff::Hello some_hello() {
   h.decode = {6, 7};
   h.layout = {8, 9};
   h.tokens = 1000;
+  h.stream = 2;
+  h.streams = 5;
   return h;
 }
 
@@ -103,6 +107,30 @@ TEST_CASE("a code of a newer peer becomes kUnknown") {
   CHECK(std::get<handoff::Verdict>(*decode_handoff(bytes)).status.code == Errc::kUnknown);
 }
 
+TEST_CASE("a stream that cannot be is refused; a slice's head stands alone") {
+  handoff::Hello h = some_hello();
+  for (const auto& [stream, streams] :
+       {std::pair{0u, 0u}, std::pair{5u, 5u}, std::pair{0u, kHandoffStreamsMax + 1}}) {
+    h.stream = stream;
+    h.streams = streams;
+    CHECK(!decode_handoff(encode_handoff(h)).has_value());
+  }
+  const std::vector<std::byte> bytes(10, std::byte{3});
+  const handoff::Slice slice{1, 2, Generation{3}, 4, bytes};
+  const Bytes head = encode_slice_head(slice);
+  CHECK(head.size() == kSliceHead);
+  const Bytes whole = encode_handoff(slice);
+  CHECK(std::equal(head.begin(), head.end(), whole.begin()));
+  const auto back = decode_slice_head(head);
+  REQUIRE(back.has_value());
+  CHECK(back->block == 2);
+  CHECK(back->generation == Generation{3});
+  CHECK(back->offset == 4);
+  CHECK(!decode_slice_head(std::span(head).first(kSliceHead - 1)).has_value());
+  const Bytes other = encode_handoff(handoff::Commit{});
+  CHECK(!decode_slice_head(std::span(other).first(kSliceHead)).has_value());
+}
+
 TEST_CASE("the key signs every field of hello") {
   const HandoffKey key{77, 78};
   handoff::Hello h = some_hello();
@@ -120,6 +148,9 @@ TEST_CASE("the key signs every field of hello") {
   CHECK(changed([](auto& x) { x.decode.hi ^= 1; }));
   CHECK(changed([](auto& x) { x.layout.lo ^= 1; }));
   CHECK(changed([](auto& x) { x.tokens ^= 1; }));
+  CHECK(changed([](auto& x) { x.first ^= 1; }));
+  CHECK(changed([](auto& x) { x.stream ^= 1; }));
+  CHECK(changed([](auto& x) { x.streams ^= 1; }));
   CHECK(changed([](auto& x) { x.mac[31] ^= std::byte{1}; }));
 }
 
