@@ -61,8 +61,7 @@ constexpr MetricSpec kSpecs[] = {
     {"headrace_flops_total", kCounter, "operations",
      "Arithmetic operations by operation; a multiply-add is two"},
     {"headrace_op_seconds_total", kCounter, "seconds",
-     "Time spent in each operation; on a GPU, where they overlap, the step's time shared out by "
-     "the "
+     "Time spent in each operation; on a GPU, where they overlap, a step's time shared out by the "
      "bytes that each had to move"},
     {"headrace_steps_total", kCounter, "steps", "Engine steps by kind (prefill, decode, mixed)"},
     {"headrace_step_seconds_total", kCounter, "seconds", "Time with a step in execution, by kind"},

@@ -11,6 +11,7 @@
 #include "deploy/cli/numbers.h"
 #include "deploy/cli/options.h"
 #include "deploy/cli/output.h"
+#include "kernels/cuda_device.h"
 #include "protocol/files.h"
 
 namespace headrace::cli {
@@ -76,11 +77,47 @@ Finding check_state(const std::string& folder) {
   return {"ok", "state folder", folder};
 }
 
-Finding check_gpu() {
+Finding check_gpu(const std::vector<kernels::GpuInfo>& gpus, const std::string& why) {
+  if (!gpus.empty())
+    return {"ok", "gpu", std::to_string(gpus.size()) + " to compute on; limits below"};
   const bool there = access("/dev/nvidiactl", F_OK) == 0;
-  return {"ok", "gpu",
-          there ? "an NVIDIA device is here; this version computes on the processor"
-                : "none seen; this version computes on the processor"};
+  return {there ? "warning" : "ok", "gpu",
+          (there ? "an NVIDIA device is here and not used: " : "none is used: ") + why};
+}
+
+Json gpu_json(const kernels::GpuInfo& gpu, const kernels::GpuLimits& limits) {
+  Json read = Json::array();
+  for (const auto& point : limits.read) {
+    read.push_back(
+        {{"working_set", point.working_set}, {"bytes_per_second", point.bytes_per_second}});
+  }
+  return {{"device", "cuda:" + std::to_string(gpu.ordinal)},
+          {"name", gpu.name},
+          {"id", gpu.id},
+          {"memory", gpu.memory},
+          {"capability", gpu.capability},
+          {"limits",
+           {{"read", read},
+            {"bf16_flops_per_second", limits.bf16_flops_per_second},
+            {"to_device_bytes_per_second", limits.to_device_bytes_per_second},
+            {"to_host_bytes_per_second", limits.to_host_bytes_per_second},
+            {"launch_seconds", limits.launch_seconds},
+            {"graph_seconds", limits.graph_seconds}}}};
+}
+
+void print_gpu(const kernels::GpuInfo& gpu, const kernels::GpuLimits& limits) {
+  std::printf("\ncuda:%d %s, sm_%d, %s\n", gpu.ordinal, gpu.name.c_str(), gpu.capability,
+              human_bytes(static_cast<double>(gpu.memory)).c_str());
+  for (const auto& point : limits.read) {
+    std::printf("  read %8s       %7.1f GB/s\n",
+                human_bytes(static_cast<double>(point.working_set)).c_str(),
+                point.bytes_per_second / 1e9);
+  }
+  std::printf("  bf16 products       %7.1f TFLOP/s\n", limits.bf16_flops_per_second / 1e12);
+  std::printf("  from the host       %7.1f GB/s\n", limits.to_device_bytes_per_second / 1e9);
+  std::printf("  to the host         %7.1f GB/s\n", limits.to_host_bytes_per_second / 1e9);
+  std::printf("  a launch            %7.2f us\n", limits.launch_seconds * 1e6);
+  std::printf("  a launch in a graph %7.2f us\n", limits.graph_seconds * 1e6);
 }
 
 Json limits_json(kernels::CpuPath path, int threads, const MachineLimits& limits) {
@@ -109,15 +146,25 @@ void print_limits(kernels::CpuPath path, int threads, const MachineLimits& limit
 
 int doctor(const DoctorOptions& options) {
   const std::string folder = state_folder(options.state_dir);
+  std::string no_gpu;
+  const std::vector<kernels::GpuInfo> gpus = kernels::cuda_gpus(&no_gpu);
   const std::vector<Finding> findings{check_processor(), check_memory(), check_huge_pages(),
-                                      check_state(folder), check_gpu()};
+                                      check_state(folder), check_gpu(gpus, no_gpu)};
   const auto path = kernels::best_cpu_path();
   const int threads = usable_threads(options.threads);
   if (options.measure) forget_limits(folder);
   ProgressBar bar("measuring this machine", false);
-  const MachineLimits limits =
-      machine_limits(folder, path, threads, options.measure ? kPatientMeasure : kQuickMeasure,
-                     [&bar](double share) { bar.show(share); });
+  const MeasurePlan& plan = options.measure ? kPatientMeasure : kQuickMeasure;
+  size_t measured = 0;
+  const auto progress = [&](double share) {
+    bar.show((static_cast<double>(measured) + share) / static_cast<double>(1 + gpus.size()));
+  };
+  const MachineLimits limits = machine_limits(folder, path, threads, plan, progress);
+  std::vector<kernels::GpuLimits> gpus_limits;
+  for (const kernels::GpuInfo& gpu : gpus) {
+    ++measured;
+    gpus_limits.push_back(gpu_limits(folder, gpu, plan, progress));
+  }
   bar.finish();
   bool bad = false;
   Json list = Json::array();
@@ -127,15 +174,19 @@ int doctor(const DoctorOptions& options) {
     list.push_back({{"level", level}, {"what", f.what}, {"text", f.text}});
     if (!options.json) std::printf("%-8s %-13s %s\n", f.level, f.what.c_str(), f.text.c_str());
   }
+  Json gpu_list = Json::array();
+  for (size_t i = 0; i < gpus.size(); ++i) gpu_list.push_back(gpu_json(gpus[i], gpus_limits[i]));
   if (options.json) {
     print_json({{"version", HEADRACE_VERSION},
                 {"ok", !bad},
                 {"cpu", processor_name()},
                 {"findings", list},
-                {"limits", limits_json(path, threads, limits)}});
+                {"limits", limits_json(path, threads, limits)},
+                {"gpus", gpu_list}});
   } else {
     std::printf("%-8s %-13s %s\n", "", "name", processor_name().c_str());
     print_limits(path, threads, limits);
+    for (size_t i = 0; i < gpus.size(); ++i) print_gpu(gpus[i], gpus_limits[i]);
   }
   return bad ? kExitFailed : kExitOk;
 }

@@ -23,12 +23,10 @@ struct InspectOptions {
 
 // The fastest that one answer can come on this machine, in tokens per second; 0: not known.
 double ceiling(const InspectOptions& options, const ModelCard& card) {
-  const auto path = cpu_path_of(options.engine.device);
-  if (!path) return 0;
   ProgressBar bar("measuring this machine", false);
-  const auto limits =
-      machine_limits(state_folder(options.engine.state_dir), *path, options.engine.threads,
-                     kQuickMeasure, [&bar](double share) { bar.show(share); });
+  const MachineLimits limits =
+      device_limits(state_folder(options.engine.state_dir), options.engine.device,
+                    options.engine.threads, [&bar](double share) { bar.show(share); });
   return ceiling_tokens_per_second(limits, card.cost);
 }
 

@@ -48,6 +48,11 @@ uint32_t choose_gpu_blocks(const ModelCard& card, uint32_t rows, uint64_t free) 
   return static_cast<uint32_t>(std::clamp<uint64_t>(blocks, 1, kBlocksMax));
 }
 
+uint64_t share_of(uint64_t memory, double share) {
+  const auto mine = static_cast<uint64_t>(static_cast<double>(memory) * share);
+  return mine > kernels::kCudaReserve ? mine - kernels::kCudaReserve : 0;
+}
+
 Status check_blocks(const ModelCard& card, uint32_t blocks, uint64_t memory) {
   const uint64_t bytes = uint64_t{blocks} * card.block_bytes;
   if (bytes <= memory) return {};
@@ -94,18 +99,17 @@ Result<LoadedModel> load_model(const std::string& path, const EngineOptions& opt
   if (std::string why;
       options.device == "auto" && kernels::cuda_is_built() && kernels::cuda_devices(&why) == 0)
     std::fprintf(stderr, "headrace: no GPU is used: %s\n", why.c_str());
-  double begun = kHashed;
-  if (const auto cpu = cpu_path_of(options.device)) {
-    loaded.limits = machine_limits(state_folder(options.state_dir), *cpu, options.threads,
-                                   kQuickMeasure, part(kHashed, kMeasured));
-    begun = kMeasured;
-  }
+  loaded.limits = device_limits(state_folder(options.state_dir), options.device, options.threads,
+                                part(kHashed, kMeasured));
+  const double begun = loaded.limits.read.empty() ? kHashed : kMeasured;
 
   const ModelCard card = loaded.file->card(worker::CardOptions::of(**device, options.block_tokens));
   worker::EngineOptions engine;
   engine.block_tokens = options.block_tokens;
   // Weights have the same size on every device; a GPU's memory is theirs and the KV's.
-  const uint64_t memory = (*device)->memory_free().value_or(memory_available());
+  uint64_t memory = (*device)->memory_free().value_or(memory_available());
+  if (const auto gpu = find_gpu(options.device))
+    memory = std::min(memory, share_of(gpu->memory, options.gpu_share));
   if (Status room = check_blocks(card, options.kv_blocks, memory); !room.ok()) return room;
   engine.blocks = options.kv_blocks != 0     ? options.kv_blocks
                   : (*device)->memory_free() ? choose_gpu_blocks(card, engine.rows_max, memory)

@@ -34,10 +34,12 @@ Result<LoadedModel> load_model(const std::string& path, const EngineOptions& opt
 // KV blocks for `contexts` full contexts, or more for models of a small one, but no more than a
 // quarter of the memory that is available; always one full context.
 uint32_t choose_blocks(const ModelCard& card, int contexts, uint64_t memory_available);
-// kOverloaded, with both numbers, when so many blocks do not fit into the memory.
 // Of a GPU, which is there for this alone: all that `free` bytes hold beside weights and the
 // activations of `rows` rows.
 uint32_t choose_gpu_blocks(const ModelCard& card, uint32_t rows, uint64_t free);
+// What a part of a GPU's memory leaves for weights and KV: each process on it has a reserve.
+uint64_t share_of(uint64_t memory, double share);
+// kOverloaded, with both numbers, when so many blocks do not fit into the memory.
 Status check_blocks(const ModelCard& card, uint32_t blocks, uint64_t memory_available);
 
 }  // namespace headrace::cli

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <fstream>
 
+#include "deploy/cli/options.h"
 #include "deploy/cli/output.h"
 #include "kernels/limits.h"
 #include "protocol/files.h"
@@ -63,6 +64,47 @@ MachineLimits machine_limits(const std::string& state_dir, kernels::CpuPath path
   unkept.int8_ops_per_second = measured.int8_ops_per_second;
   unkept.f32_flops_per_second = measured.f32_flops_per_second;
   return unkept;
+}
+
+kernels::GpuLimits gpu_limits(const std::string& state_dir, const kernels::GpuInfo& gpu,
+                              const MeasurePlan& plan,
+                              const std::function<void(double)>& progress) {
+  kernels::GpuLimits measured;
+  const auto measure = [&] {
+    measured = kernels::measure_gpu_limits(
+        gpu.ordinal, plan.seconds, std::min(plan.bytes_max, gpu.memory / 4), [&](double share) {
+          if (progress) progress(share);
+        });
+    return measured;
+  };
+  OsFiles files;
+  try {
+    const worker::GpuLimitsKey key{worker::host_identity(), gpu.id};
+    auto limits = worker::gpu_limits(files, state_dir, key, measure);
+    if (limits) return *limits;
+    say("measured limits are not kept: " + limits.error().message);
+    return measured.read.empty() ? measure() : measured;
+  } catch (const kernels::DeviceError& why) {
+    say("a GPU's limits are not measured: " + std::string(why.what()));
+    return {};
+  }
+}
+
+MachineLimits device_limits(const std::string& state_dir, const std::string& device, int threads,
+                            const std::function<void(double)>& progress) {
+  if (const auto gpu = find_gpu(device))
+    return worker::machine_limits(gpu_limits(state_dir, *gpu, kQuickMeasure, progress));
+  const auto path = cpu_path_of(device);
+  if (!path) return {};
+  return machine_limits(state_dir, *path, threads, kQuickMeasure, progress);
+}
+
+std::optional<kernels::GpuInfo> find_gpu(const std::string& device) {
+  const auto ordinal = gpu_of(device);
+  if (!ordinal) return std::nullopt;
+  const auto gpus = kernels::cuda_gpus(nullptr);
+  if (static_cast<size_t>(*ordinal) >= gpus.size()) return std::nullopt;
+  return gpus[static_cast<size_t>(*ordinal)];
 }
 
 void forget_limits(const std::string& state_dir) {

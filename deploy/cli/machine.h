@@ -2,9 +2,12 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
+#include "kernels/cuda_device.h"
 #include "kernels/device.h"
+#include "kernels/limits.h"
 #include "protocol/time_model.h"
 
 namespace headrace::cli {
@@ -25,6 +28,16 @@ inline constexpr MeasurePlan kPatientMeasure{4.0, uint64_t{1} << 30};  // when a
 // else measured now and kept. Limits that cannot be kept are given all the same, and said so.
 MachineLimits machine_limits(const std::string& state_dir, kernels::CpuPath path, int threads,
                              const MeasurePlan& plan, const std::function<void(double)>& progress);
+
+// The same of a GPU, which takes at most a quarter of its memory for a moment. One that cannot be
+// measured has no limits, which is said.
+kernels::GpuLimits gpu_limits(const std::string& state_dir, const kernels::GpuInfo& gpu,
+                              const MeasurePlan& plan, const std::function<void(double)>& progress);
+// Of what a --device stands for, "auto" too; none of "reference".
+MachineLimits device_limits(const std::string& state_dir, const std::string& device, int threads,
+                            const std::function<void(double)>& progress);
+// The GPU that a --device stands for; none: it is another device, or there is no such GPU.
+std::optional<kernels::GpuInfo> find_gpu(const std::string& device);
 
 // Drops what is kept there, so that the next call measures anew.
 void forget_limits(const std::string& state_dir);

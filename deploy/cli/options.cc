@@ -19,6 +19,7 @@ namespace headrace::cli {
 namespace {
 
 constexpr int64_t kThreadsMax = 1024;
+constexpr double kGpuShareMin = 0.01;
 constexpr int64_t kKvBlocksMax = 1 << 24;
 constexpr size_t kPromptBytesMax = 16u << 20;
 constexpr double kTemperatureMax = 100;
@@ -89,12 +90,23 @@ Result<std::unique_ptr<kernels::Device>> make_device(const std::string& name, in
   return with_kv(kernels::make_cpu_device(*path, threads), kv);
 }
 
-void EngineOptions::add_to(CLI::App& command) {
-  const auto known =
-      CLI::Validator([](std::string& text) { return check_device_name(text); }, "", "device");
+void EngineOptions::add_to(CLI::App& command, bool several) {
+  const auto known = CLI::Validator(
+      [several](std::string& text) {
+        std::string wrong;
+        for (size_t from = 0; wrong.empty() && from != text.npos;) {
+          const size_t comma = several ? text.find(',', from) : text.npos;
+          wrong = check_device_name(text.substr(from, comma - from));
+          from = comma == text.npos ? comma : comma + 1;
+        }
+        return wrong;
+      },
+      "", "device");
+  const std::string names = "auto, cpu, cpu:portable, cpu:avx2, cpu:avx512vnni, cuda:N";
   command
       .add_option("--device", device,
-                  "auto, cpu, cpu:portable, cpu:avx2, cpu:avx512vnni, cuda:N or reference")
+                  names + (several ? ", a list of GPUs (cuda:0,cuda:1: one entry a worker)" : "") +
+                      " or reference")
       ->check(known)
       ->capture_default_str()
       ->group("Engine");
@@ -135,6 +147,13 @@ void EngineOptions::add_to(CLI::App& command) {
           "token's KV is the same however it came about; default exact")
       ->check(CLI::IsMember({"exact", "library"}))
       ->group("Engine");
+  if (!several)
+    command
+        .add_option("--gpu-share", gpu_share,
+                    "Part of a GPU's memory that this process may take, if others have the rest")
+        ->check(number(kGpuShareMin, 1))
+        ->capture_default_str()
+        ->group("Engine");
   command.add_option("--state-dir", state_dir, "Folder for what was measured of this machine")
       ->group("Engine");
 }

@@ -25,8 +25,10 @@ struct EngineOptions {
   std::optional<kernels::KvType> kv_type;  // none: what the device has by itself
   bool prefill_library = false;            // see kPrefillLibrary
   std::string state_dir;                   // measured limits are kept here
+  double gpu_share = 1;                    // of a GPU's memory, where others have the rest
 
-  void add_to(CLI::App& command);
+  // `several`: the device may be a list, "cuda:0,cuda:1".
+  void add_to(CLI::App& command, bool several = false);
   // The same options, spelled out for a child process.
   std::vector<std::string> arguments() const;
 };

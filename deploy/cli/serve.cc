@@ -4,6 +4,7 @@
 #include <future>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <thread>
 
@@ -14,9 +15,11 @@
 #include "deploy/cli/numbers.h"
 #include "deploy/cli/options.h"
 #include "deploy/cli/output.h"
+#include "deploy/cli/placement.h"
 #include "deploy/cli/process_options.h"
 #include "deploy/cli/status_port.h"
 #include "deploy/cli/supervisor.h"
+#include "kernels/cuda_device.h"
 #include "protocol/asio_runtime.h"
 #include "protocol/client.h"
 #include "protocol/slowdown.h"
@@ -27,6 +30,7 @@ namespace headrace::cli {
 namespace {
 
 constexpr int64_t kWorkersMax = 64;  // of each role on one machine
+constexpr int kCapabilityMin = 80;   // of a GPU
 constexpr Duration kStatusWithin = 1s;
 constexpr Duration kWatchEvery = 500ms;
 // A worker that lives and that the coordinator has lost: one that only lost its connection joins
@@ -37,9 +41,9 @@ constexpr int kMissingAnswers = 3;  // so often at least: a pause of this proces
 struct ServeCommand {
   std::string model;
   std::string listen = "127.0.0.1:7400";
-  std::string mesh;  // default: the port after the clients', on loopback
-  int prefill = 1;
-  int decode = 1;
+  std::string mesh;            // default: the port after the clients', on loopback
+  std::optional<int> prefill;  // none: as place_workers has it
+  std::optional<int> decode;
   std::string pd = "auto";
   bool prefix_cache = true;
   EngineOptions engine;
@@ -69,8 +73,10 @@ class Cluster {
     int missing = 0;
   };
 
-  Cluster(const ServeCommand& command, Endpoint listen, Endpoint mesh, ModelCard card)
+  Cluster(const ServeCommand& command, std::vector<Placed> workers, Endpoint listen, Endpoint mesh,
+          ModelCard card)
       : command_(command),
+        workers_(std::move(workers)),
         listen_(std::move(listen)),
         mesh_(std::move(mesh)),
         card_(std::move(card)),
@@ -84,8 +90,8 @@ class Cluster {
     };
     supervisor_.on_tick = [this] { tick(); };
     Status added = supervisor_.add("coordinator", coordinator_arguments());
-    for (const auto& [name, role] : workers()) {
-      if (added.ok()) added = supervisor_.add(name, worker_arguments(name, role));
+    for (const Placed& worker : workers_) {
+      if (added.ok()) added = supervisor_.add(worker.name, worker_arguments(worker));
     }
     if (!added.ok()) return fail(added);
     supervisor_.set_drain(command_.process.drain());
@@ -96,16 +102,9 @@ class Cluster {
   }
 
  private:
-  std::vector<std::pair<std::string, std::string>> workers() const {
-    std::vector<std::pair<std::string, std::string>> list;
-    const std::string decoders = command_.prefill > 0 ? "decode" : "both";
-    for (int i = 0; i < command_.prefill; ++i) {
-      list.emplace_back("prefill-" + std::to_string(i), "prefill");
-    }
-    for (int i = 0; i < command_.decode; ++i) {
-      list.emplace_back((decoders == "both" ? "worker-" : "decode-") + std::to_string(i), decoders);
-    }
-    return list;
+  int of_role(std::string_view role) const {
+    return static_cast<int>(std::count_if(workers_.begin(), workers_.end(),
+                                          [&](const Placed& w) { return w.role == role; }));
   }
 
   std::vector<std::string> coordinator_arguments() const {
@@ -126,16 +125,18 @@ class Cluster {
     return to_string(Endpoint{parse_endpoint(command_.process.metrics)->host, 0});
   }
 
-  std::vector<std::string> worker_arguments(const std::string& name,
-                                            const std::string& role) const {
-    std::vector<std::string> words{"worker",         "--role", role, "--join",
-                                   to_string(mesh_), "--name", name, "--supervised"};
+  std::vector<std::string> worker_arguments(const Placed& worker) const {
+    std::vector<std::string> words{"worker",         "--role", worker.role, "--join",
+                                   to_string(mesh_), "--name", worker.name, "--supervised"};
     append(words, prefix_cache_arguments(command_.prefix_cache));
     append(words, command_.process.arguments());
     append(words, {"--metrics", worker_metrics()});
     const std::string& told = command_.process.metrics_advertise;
     if (!told.empty()) append(words, {"--metrics-advertise", advertised_host(told)});
-    append(words, command_.engine.arguments());
+    EngineOptions engine = command_.engine;
+    engine.device = worker.device;
+    append(words, engine.arguments());
+    if (worker.share < 1) append(words, {"--gpu-share", std::to_string(worker.share)});
     append(words, {"--", command_.model});
     return words;
   }
@@ -145,7 +146,7 @@ class Cluster {
     loaded_[std::move(child)] = parse_number(share, 0, 1).value_or(0);
     double sum = 0;
     for (const auto& [name, part] : loaded_) sum += part;
-    bar_.show(sum / (command_.prefill + command_.decode));
+    bar_.show(sum / static_cast<double>(workers_.size()));
   }
 
   // Until the cluster can answer: asks it. Then: looks after the workers.
@@ -158,8 +159,7 @@ class Cluster {
     }
     const auto status = client_->status(kStatusWithin);
     if (!status) return client_.reset();
-    const size_t all = static_cast<size_t>(command_.prefill + command_.decode);
-    if (!status->ready || status->workers.size() < all) return;
+    if (!status->ready || status->workers.size() < workers_.size()) return;
     ready_ = true;
     supervisor_.up();
     client_.reset();
@@ -184,7 +184,7 @@ class Cluster {
     ask_at_ = now + kWatchEvery;
     const auto status = asking_.get();
     if (!status) return seen_.clear();  // nothing is known: they will be seen again
-    for (const auto& [name, role] : workers()) look_after(name, *status, now);
+    for (const Placed& worker : workers_) look_after(worker.name, *status, now);
   }
 
   void look_after(const std::string& name, const client::ClusterStatus& status,
@@ -209,12 +209,10 @@ class Cluster {
 
   void announce(const Endpoint& metrics) const {
     const double seconds = std::chrono::duration<double>(Clock::now() - begun_).count();
-    double ceiling = 0;
-    if (const auto path = cpu_path_of(command_.engine.device)) {
-      const auto limits = machine_limits(state_folder(command_.engine.state_dir), *path,
-                                         command_.engine.threads, kQuickMeasure, {});
-      ceiling = ceiling_tokens_per_second(limits, card_.cost);
-    }
+    // The last worker decodes; its process has measured what it computes on.
+    const MachineLimits limits = device_limits(state_folder(command_.engine.state_dir),
+                                               workers_.back().device, command_.engine.threads, {});
+    const double ceiling = ceiling_tokens_per_second(limits, card_.cost);
     if (command_.process.json) {
       print_json({{"event", "ready"},
                   {"seconds", seconds},
@@ -222,18 +220,25 @@ class Cluster {
                   {"mesh", to_string(mesh_)},
                   {"metrics", metrics.port == 0 ? "" : to_string(metrics)},
                   {"model", card_.name},
-                  {"prefill", command_.prefill},
-                  {"decode", command_.decode},
+                  {"prefill", of_role("prefill")},
+                  {"decode", static_cast<int>(workers_.size()) - of_role("prefill")},
+                  {"devices", devices()},
                   {"ceiling_tokens_per_second", ceiling}});
       return;
     }
     char text[160];
     std::snprintf(text, sizeof text, "ready after %.1f s: ", seconds);
-    const std::string roles = command_.prefill > 0
-                                  ? std::to_string(command_.prefill) + " prefill, " +
-                                        std::to_string(command_.decode) + " decode"
-                                  : std::to_string(command_.decode);
+    const int prefill = of_role("prefill");
+    const int others = static_cast<int>(workers_.size()) - prefill;
+    const std::string roles =
+        prefill > 0 ? std::to_string(prefill) + " prefill, " + std::to_string(others) + " decode"
+                    : std::to_string(others);
     say(text + card_.name + "; workers: " + roles);
+    if (gpu_of(workers_.front().device)) {
+      std::string gpus;
+      for (const Placed& w : workers_) gpus += "  " + w.name + " " + w.device;
+      say("GPUs   " + gpus);
+    }
     say("clients  " + to_string(listen_) + "   try: headrace run --connect " + to_string(listen_) +
         " --chat \"Why is the sky blue?\"");
     say("mesh     " + to_string(mesh_));
@@ -245,7 +250,14 @@ class Cluster {
     }
   }
 
+  std::vector<std::string> devices() const {
+    std::vector<std::string> all;
+    for (const Placed& worker : workers_) all.push_back(worker.device);
+    return all;
+  }
+
   const ServeCommand& command_;
+  const std::vector<Placed> workers_;
   Endpoint listen_;
   Endpoint mesh_;
   ModelCard card_;
@@ -276,6 +288,32 @@ Result<Endpoint> mesh_endpoint(const ServeCommand& command, const Endpoint& list
   return Endpoint{"127.0.0.1", static_cast<uint16_t>(listen.port + 1)};
 }
 
+// What can be known of the devices. A GPU is only looked at: a device of it here, in the process
+// that computes nothing, would keep some of its memory.
+Result<worker::CardOptions> check_devices(const ServeCommand& command,
+                                          const std::vector<Placed>& workers) {
+  const auto gpus = kernels::cuda_gpus(nullptr);
+  for (const Placed& worker : workers) {
+    const auto ordinal = gpu_of(worker.device);
+    if (!ordinal) break;
+    std::string why;
+    if (kernels::cuda_devices(&why) == 0) return error(Errc::kInvalid, worker.device + ": " + why);
+    if (static_cast<size_t>(*ordinal) >= gpus.size())
+      return error(Errc::kInvalid, worker.device + ": there are " + std::to_string(gpus.size()) +
+                                       " GPUs, numbered from 0");
+    if (const auto& gpu = gpus[static_cast<size_t>(*ordinal)]; gpu.capability < kCapabilityMin)
+      return error(Errc::kInvalid, worker.device + ": " + gpu.name + " is older than sm_" +
+                                       std::to_string(kCapabilityMin));
+  }
+  worker::CardOptions options;
+  options.block_tokens = command.engine.block_tokens;
+  if (gpu_of(workers.front().device)) return options;
+  const auto device =
+      make_device(command.engine.device, 1, command.engine.kv_type, command.engine.prefill_library);
+  if (!device) return device.error();
+  return worker::CardOptions::of(**device, command.engine.block_tokens);
+}
+
 int serve(const ServeCommand& command) {
   const Endpoint listen = *parse_endpoint(command.listen);
   const auto mesh = mesh_endpoint(command, listen);
@@ -287,6 +325,12 @@ int serve(const ServeCommand& command) {
   if (command.prefill == 0 && command.pd == "always") {
     return fail_usage("--pd always needs prefill workers, --prefill 0 has none");
   }
+  const auto workers = place_workers({command.engine.device, command.prefill, command.decode},
+                                     kernels::cuda_devices(nullptr));
+  if (!workers) return fail_usage(workers.error().message);
+  if (command.pd == "always" && workers->front().role != "prefill") {
+    return fail_usage("--pd always needs prefill workers, and one GPU does both: give --prefill");
+  }
   // All that can be known before anything is started.
   for (const auto& [at, what] : {std::pair(listen, "the client port"), {*mesh, "the mesh"}}) {
     Status fine = check_exposure(at, what, command.process.insecure_mesh);
@@ -294,13 +338,11 @@ int serve(const ServeCommand& command) {
     if (!fine.ok()) return fail(fine);
   }
   if (Status shown = check_metrics(command.process); !shown.ok()) return fail(shown);
-  const auto device =
-      make_device(command.engine.device, 1, command.engine.kv_type, command.engine.prefill_library);
-  if (!device) return fail(device.error());
-  const auto options = worker::CardOptions::of(**device, command.engine.block_tokens);
+  const auto options = check_devices(command, *workers);
+  if (!options) return fail(options.error());
   const auto file = worker::ModelFile::open(command.model);
   if (!file) return fail(file.error());
-  return Cluster(command, listen, *mesh, (*file)->card(options)).run();
+  return Cluster(command, *workers, listen, *mesh, (*file)->card(*options)).run();
 }
 
 }  // namespace
@@ -318,19 +360,21 @@ void add_serve(CLI::App& program, Action& action) {
                    "HOST:PORT between the processes; default: the next port, on loopback")
       ->check(endpoint());
   command
-      ->add_option("--prefill", options->prefill,
-                   "Prefill workers; 0: the others do it themselves (role both)")
-      ->check(whole(0, kWorkersMax))
-      ->capture_default_str();
-  command->add_option("--decode", options->decode, "Decode workers")
-      ->check(whole(1, kWorkersMax))
-      ->capture_default_str();
+      ->add_option(
+          "--prefill", options->prefill,
+          "Prefill workers; 0: the others do it themselves (role both). Default: 1; a third "
+          "of the GPUs, with one GPU none")
+      ->check(whole(0, kWorkersMax));
+  command
+      ->add_option("--decode", options->decode,
+                   "Decode workers. Default: 1; all GPUs that are left")
+      ->check(whole(1, kWorkersMax));
   command->add_option("--pd", options->pd, "Prefill on prefill workers: auto, always or never")
       ->check(pd_mode())
       ->capture_default_str();
   add_prefix_cache(*command, options->prefix_cache);
   options->process.add_to(*command, kCoordinatorMetrics, "if the default is taken: any");
-  options->engine.add_to(*command);
+  options->engine.add_to(*command, true);
   command->callback([options, &action] { action = [options] { return serve(*options); }; });
 }
 

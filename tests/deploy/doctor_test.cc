@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include "kernels/cuda_device.h"
 #include "tests/deploy/headrace.h"
 
 namespace headrace::cli {
@@ -14,6 +15,12 @@ TEST_CASE("the machine in words and as JSON") {
   CHECK(json["findings"].size() >= 4);
   // What was measured is kept: the second time it is the same to the bit.
   CHECK(headrace({"doctor", "--json", "--threads", "1"}).json()["limits"] == json["limits"]);
+  const auto& gpu = json["findings"].back();
+  CHECK(gpu["what"] == "gpu");
+  if (!kernels::cuda_is_built()) {
+    CHECK(json["gpus"].empty());
+    CHECK(gpu["text"].get<std::string>().find("without CUDA") != std::string::npos);
+  }
   const Outcome words = headrace({"doctor", "--threads", "1"});
   CHECK(words.status == 0);
   CHECK(words.out.find("GB/s") != std::string::npos);

@@ -2,6 +2,7 @@
 
 #include <doctest/doctest.h>
 
+#include "kernels/cuda_device.h"
 #include "tests/deploy/headrace.h"
 
 namespace headrace::cli {
@@ -23,6 +24,12 @@ TEST_CASE("KV blocks: some contexts, a quarter of the memory, one context at lea
   CHECK(choose_blocks(card, 4, 64 * kGiB) == 65536);
   card.context = 500;  // the last block is not full
   CHECK(choose_blocks(card, 1, 0) == 16);
+}
+
+TEST_CASE("a part of a GPU's memory has a reserve of its own") {
+  CHECK(share_of(8 * kGiB, 1) == 8 * kGiB - kernels::kCudaReserve);
+  CHECK(share_of(8 * kGiB, 0.5) == 4 * kGiB - kernels::kCudaReserve);
+  CHECK(share_of(kGiB, 0.5) == 0);
 }
 
 TEST_CASE("a GPU holds as many blocks as its KV is smaller") {

@@ -42,6 +42,23 @@ TEST_CASE("limits that cannot be kept are still measured, and that is said") {
   CHECK(errors.text().find("headrace: measured limits are not kept: ") == 0);
 }
 
+TEST_CASE("a device's limits are those of its processor; a GPU that is not there has none") {
+  char folder[] = "/tmp/headrace-machine-XXXXXX";
+  REQUIRE(mkdtemp(folder) != nullptr);
+  const auto known = machine_limits(folder, kernels::CpuPath::kPortable, 1, kTiny, {});
+  CHECK(device_limits(folder, "cpu:portable", 1, {}) == known);
+  CHECK(device_limits(folder, "reference", 1, {}) == MachineLimits{});
+  CHECK(device_limits(folder, "cuda:99", 1, {}) == MachineLimits{});
+  CHECK_FALSE(find_gpu("cuda:99"));
+  CHECK_FALSE(find_gpu("cpu"));
+  if (!kernels::cuda_is_built()) {
+    Capture errors(STDERR_FILENO);
+    CHECK(gpu_limits(folder, {.id = "00"}, kTiny, {}) == kernels::GpuLimits{});
+    CHECK(errors.text().find("headrace: a GPU's limits are not measured: ") == 0);
+  }
+  std::filesystem::remove_all(folder);
+}
+
 TEST_CASE("facts of the machine are plausible") {
   CHECK(usable_threads(3) == 3);
   CHECK(usable_threads(0) >= 1);

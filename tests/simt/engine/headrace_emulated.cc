@@ -1,14 +1,24 @@
-// The program as a build with CUDA has it, on emulated GPUs: HEADRACE_SIMT_DEVICES of them (2) of
-// HEADRACE_SIMT_MEMORY bytes (1.25 GiB, of which the device leaves 0.75 free). Each process has its
-// own: two that use cuda:0 do not see each other there.
+// The program as a build with CUDA has it, on emulated GPUs: EMULATED_GPUS of them (2) of
+// EMULATED_GPU_BYTES (1.25 GiB, of which the device leaves 0.75 free). Not HEADRACE_...: those
+// variables are options, which serve's children do not inherit. Each process has GPUs of its own:
+// two that use cuda:0 do not see each other there.
 #include <cstdlib>
 
 #include "deploy/cli/program.h"
 
+namespace {
+
+void set(const char* name, const char* from, const char* otherwise) {
+  constexpr int kReplace = 1;
+  const char* const given = std::getenv(from);
+  setenv(name, given != nullptr ? given : otherwise, kReplace);
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
-  constexpr int kKeep = 0;  // what the environment says counts
-  setenv("HEADRACE_SIMT_STREAMS", "threaded", kKeep);
-  setenv("HEADRACE_SIMT_DEVICES", "2", kKeep);
-  setenv("HEADRACE_SIMT_MEMORY", "1342177280", kKeep);
+  setenv("HEADRACE_SIMT_STREAMS", "threaded", 1);
+  set("HEADRACE_SIMT_DEVICES", "EMULATED_GPUS", "2");
+  set("HEADRACE_SIMT_MEMORY", "EMULATED_GPU_BYTES", "1342177280");
   return headrace::cli::run_program(argc, argv);
 }
