@@ -36,8 +36,8 @@ Status cuda(cudaError_t code, const char* what) {
 
 class Library final : public NcclLibrary {
  public:
-  Library(void* handle, const Functions& functions, uint32_t version, int ordinal, int blocks_max)
-      : handle_(handle), f_(functions), version_(version), ordinal_(ordinal), blocks_(blocks_max) {}
+  Library(const Functions& functions, uint32_t version, int ordinal, int blocks_max)
+      : f_(functions), version_(version), ordinal_(ordinal), blocks_(blocks_max) {}
   // The library stays: its threads may run on.
   ~Library() override {
     if (stream_) cudaStreamDestroy(stream_);
@@ -125,7 +125,6 @@ class Library final : public NcclLibrary {
     return cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "a stream");
   }
 
-  void* handle_;
   const Functions f_;
   const uint32_t version_;
   const int ordinal_;
@@ -186,7 +185,7 @@ Result<std::unique_ptr<NcclLibrary>> open_nccl(const NcclLibraryOptions& options
     return error(Errc::kUnavailable, "no NCCL: " + no);
   }
   return std::unique_ptr<NcclLibrary>(
-      new Library(handle, f, uint32_t(version), options.ordinal, options.blocks_max));
+      new Library(f, uint32_t(version), options.ordinal, options.blocks_max));
 }
 
 }  // namespace headrace::worker

@@ -18,6 +18,7 @@
 
 #include "tests/simt/cudart/control.h"
 #include "tests/worker/queue_strand.h"
+#include "worker/nccl_lanes.h"
 #include "worker/nccl_pairs.h"
 #include "worker/nccl_thread.h"
 
@@ -299,6 +300,20 @@ TEST_CASE("libraries of two versions: tcp, with both numbers") {
                    expect(rank.end == LaneEnd::kPrefill ||
                           rank.why.find("22800") != std::string::npos);
                  }}) == kWell);
+}
+
+TEST_CASE("library, thread and pairs as one, and what a start says of it") {
+  CHECK(run_two({patient(), {"", ""}, [](Rank& rank) {
+          SeededRandom random(uint64_t(rank.end) + 1);
+          NcclLanesOptions options;
+          auto lanes = make_nccl_lanes(rank.strand, random, options);
+          expect(lanes.has_value());
+          expect((*lanes)->offer({1, 1}).kind == LaneKind::kNccl);
+          expect((*lanes)->offer({1, 1}).host == host_number());
+          expect(nccl_sentence(lanes, options).find("--trust-links") != std::string::npos);
+          options.trust_links = true;
+          expect(nccl_sentence(lanes, options).find("plain text") != std::string::npos);
+        }}) == kWell);
 }
 
 TEST_CASE("no library, or another one, is a reason in words") {
