@@ -10,37 +10,39 @@
 namespace headrace::kernels {
 namespace {
 
-// One query against keys 0..position; y[head_dim].
-void attend(const Attention& op, const StepRow& row, int32_t kv_head, const float* q, float* y) {
+// The queries of a KV head, `group` of them, against keys 0..position; y like q, [group, head_dim].
+void attend(const Attention& op, const StepRow& row, int32_t kv_head, size_t group, const float* q,
+            float* y) {
   const KvLayout& l = op.kv.layout;
-  const int32_t keys = row.position + 1;
-  std::vector<double> weight(static_cast<size_t>(keys));
-  const auto page = [&](int32_t key) {
-    return op.kv.head(row.blocks[key / l.block_tokens], op.layer, kv_head);
+  const auto keys = static_cast<size_t>(row.position) + 1, dims = static_cast<size_t>(l.head_dim);
+  std::vector<double> queries(q, q + group * dims), out(group * dims), values(dims);
+  std::vector<double> weight(group * keys);
+  const auto read = [&](size_t key, KvHalf half) {
+    const auto at = static_cast<int32_t>(key);
+    const std::byte* head = op.kv.head(row.blocks[at / l.block_tokens], op.layer, kv_head);
+    get_kv_row(l, head, half, at % l.block_tokens, values.data());
   };
-  double largest = -std::numeric_limits<double>::infinity();
-  for (int32_t key = 0; key < keys; ++key) {
-    double dot = 0;
-    for (int32_t d = 0; d < l.head_dim; ++d) {
-      dot += double{q[d]} * kv_element(l, page(key), KvHalf::kKey, key % l.block_tokens, d);
-    }
-    dot /= std::sqrt(double(l.head_dim));
-    weight[static_cast<size_t>(key)] = dot;
-    largest = dot > largest || dot != dot ? dot : largest;
-  }
-  double sum = 0;
-  for (double& w : weight) sum += w = exp_exact(w - largest);
-  std::vector<double> out(static_cast<size_t>(l.head_dim));
-  for (int32_t key = 0; key < keys; ++key) {
-    for (int32_t d = 0; d < l.head_dim; ++d) {
-      out[static_cast<size_t>(d)] +=
-          weight[static_cast<size_t>(key)] *
-          kv_element(l, page(key), KvHalf::kValue, key % l.block_tokens, d);
+  for (size_t key = 0; key < keys; ++key) {
+    read(key, KvHalf::kKey);
+    for (size_t g = 0; g < group; ++g) {
+      weight[g * keys + key] =
+          dot(queries.data() + g * dims, values.data(), dims) / std::sqrt(double(l.head_dim));
     }
   }
-  for (int32_t d = 0; d < l.head_dim; ++d) {
-    y[d] = static_cast<float>(out[static_cast<size_t>(d)] / sum);
+  std::vector<double> sum(group);
+  for (size_t g = 0; g < group; ++g) {
+    double* const w = weight.data() + g * keys;
+    double largest = -std::numeric_limits<double>::infinity();
+    for (size_t key = 0; key < keys; ++key)
+      largest = w[key] > largest || w[key] != w[key] ? w[key] : largest;
+    for (size_t key = 0; key < keys; ++key) sum[g] += w[key] = exp_exact(w[key] - largest);
   }
+  for (size_t key = 0; key < keys; ++key) {
+    read(key, KvHalf::kValue);
+    for (size_t g = 0; g < group; ++g)
+      for (size_t d = 0; d < dims; ++d) out[g * dims + d] += weight[g * keys + key] * values[d];
+  }
+  for (size_t i = 0; i < out.size(); ++i) y[i] = static_cast<float>(out[i] / sum[i / dims]);
 }
 
 }  // namespace
@@ -68,11 +70,13 @@ void reference(const Attention& op) {
   const KvLayout& l = op.kv.layout;
   const int64_t in = int64_t{op.heads + 2 * l.kv_heads} * l.head_dim;
   const int64_t out = int64_t{op.heads} * l.head_dim;
+  const int32_t group = op.heads / l.kv_heads;
   std::vector<float> y(static_cast<size_t>(op.rows * out));
   for (int64_t r = 0; r < op.rows; ++r) {
-    for (int32_t h = 0; h < op.heads && op.step[r].position >= 0; ++h) {
-      attend(op, op.step[r], h / (op.heads / l.kv_heads), op.qkv + r * in + int64_t{h} * l.head_dim,
-             y.data() + r * out + int64_t{h} * l.head_dim);
+    for (int32_t h = 0; h < l.kv_heads && op.step[r].position >= 0; ++h) {
+      const int64_t first = int64_t{h} * group * l.head_dim;
+      attend(op, op.step[r], h, static_cast<size_t>(group), op.qkv + r * in + first,
+             y.data() + r * out + first);
     }
   }
   deliver_rows(y.data(), op.rows, static_cast<int32_t>(out), op.y);

@@ -108,6 +108,18 @@ float kv_element(const KvLayout& layout, const std::byte* head, KvHalf half, int
                                               : static_cast<float>(load<int8_t>(p)));
 }
 
+void get_kv_row(const KvLayout& layout, const std::byte* head, KvHalf half, int32_t slot,
+                double* values) {
+  if (layout.type == KvType::kF32) {  // of whole models on the reference device
+    const std::byte* first = head + place(layout, half, slot, 0);
+    const size_t step = place(layout, half, slot, 1) - place(layout, half, slot, 0);
+    for (int32_t d = 0; d < layout.head_dim; ++d)
+      values[d] = load<float>(first + static_cast<size_t>(d) * step);
+    return;
+  }
+  for (int32_t d = 0; d < layout.head_dim; ++d) values[d] = kv_element(layout, head, half, slot, d);
+}
+
 void put_kv_row(const KvLayout& layout, std::byte* head, KvHalf half, int32_t slot,
                 const float* values) {
   float scale = 1;

@@ -24,6 +24,9 @@ uint16_t kv_scale(KvType type, float largest);
 // Element `d` of token `slot` of the block, scale included.
 float kv_element(const KvLayout& layout, const std::byte* head, KvHalf half, int32_t slot,
                  int32_t d);
+// The head_dim values of token `slot`.
+void get_kv_row(const KvLayout& layout, const std::byte* head, KvHalf half, int32_t slot,
+                double* values);
 // Writes the head_dim values of token `slot`, with their scale.
 void put_kv_row(const KvLayout& layout, std::byte* head, KvHalf half, int32_t slot,
                 const float* values);

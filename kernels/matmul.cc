@@ -22,16 +22,8 @@ Cost cost(const MatMul& op) {
 
 namespace {
 
-// Four sums that a compiler may keep side by side; still plain double accumulation.
-double dot(const float* w, const double* x, int32_t n) {
-  double sum[4] = {};
-  int32_t k = 0;
-  for (; k + 4 <= n; k += 4) {
-    for (int i = 0; i < 4; i++) sum[i] += static_cast<double>(w[k + i]) * x[k + i];
-  }
-  for (; k < n; k++) sum[0] += static_cast<double>(w[k]) * x[k];
-  return sum[0] + sum[1] + sum[2] + sum[3];
-}
+constexpr int32_t kAtOnce = 8;  // rows of weights that x is read for: it is the larger of the two
+static_assert(kAtOnce % 2 == 0);
 
 }  // namespace
 
@@ -43,13 +35,22 @@ void reference(const MatMul& op) {
   } else {
     for (size_t i = 0; i < x.size(); i++) x[i] = row_at(op.x, i / k, i % k, k);
   }
-  std::vector<float> w(k);
-  for (int32_t n = 0; n < op.w.rows; n++) {
-    unpack_row(op.w, n, w.data());
+  std::vector<float> row(k);
+  std::vector<double> w(kAtOnce * k);
+  for (int32_t n = 0; n < op.w.rows; n += kAtOnce) {
+    const int32_t count = std::min(kAtOnce, op.w.rows - n);
+    for (int32_t i = 0; i < count; i++) {
+      unpack_row(op.w, n + i, row.data());
+      std::copy(row.begin(), row.end(), w.begin() + static_cast<int64_t>(k) * i);
+    }
     for (int32_t r = 0; r < op.rows; r++) {
-      const double sum = dot(w.data(), x.data() + static_cast<size_t>(r) * k, op.w.cols);
-      float& y = op.y[r * op.stride + n];
-      y = static_cast<float>(op.add ? static_cast<double>(y) + sum : sum);
+      double sum[kAtOnce];
+      for (int32_t i = 0; i < count; i += 2)
+        dot_two(w.data() + static_cast<size_t>(i) * k, w.data() + static_cast<size_t>(i + 1) * k,
+                x.data() + static_cast<size_t>(r) * k, k, sum + i);
+      float* y = op.y + int64_t{r} * op.stride + n;
+      for (int32_t i = 0; i < count; i++)
+        y[i] = static_cast<float>(op.add ? static_cast<double>(y[i]) + sum[i] : sum[i]);
     }
   }
 }

@@ -102,6 +102,9 @@ TEST_CASE("rows of every type and order come back, and nothing else is written")
       put_kv_row(l, head.data(), KvHalf::kValue, 5, row.data());
       const float largest = std::fabs(*std::max_element(
           row.begin(), row.end(), [](float a, float b) { return std::fabs(a) < std::fabs(b); }));
+      double keys[24], values[24];
+      get_kv_row(l, head.data(), KvHalf::kKey, 3, keys);
+      get_kv_row(l, head.data(), KvHalf::kValue, 5, values);
       for (int32_t d = 0; d < 24; ++d) {
         const float x = row[static_cast<size_t>(d)];
         const double bound = type == KvType::kF32    ? 0
@@ -113,6 +116,8 @@ TEST_CASE("rows of every type and order come back, and nothing else is written")
         const float k = kv_element(l, head.data(), KvHalf::kKey, 3, d);
         CHECK(std::fabs(k - x) <= bound);
         CHECK(kv_element(l, head.data(), KvHalf::kValue, 5, d) == k);
+        CHECK(keys[d] == double{k});
+        CHECK(values[d] == double{k});
       }
       const auto written =
           std::count_if(head.begin(), head.end(), [](std::byte b) { return b != std::byte{0xff}; });
