@@ -195,6 +195,8 @@ TEST_CASE("hello opens the door only to the granted sender") {
   has(refused([](auto& h) { h.attempt = Attempt{2}; }), "attempt");
   has(refused([](auto& h) { h.decode.lo ^= 1; }), "incarnation");
   has(refused([](auto& h) { h.layout.lo ^= 1; }), "layout");
+  for (const char* other : {"bf16 block", "fp8 block", "int8 block"})
+    has(refused([&](auto& h) { h.layout = HandoffRig::layout_of(other); }), "layout");
   has(refused([](auto& h) { h.tokens = 41; }), "tokens");
 }
 

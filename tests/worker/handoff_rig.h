@@ -10,6 +10,7 @@
 #include "tests/sim/sim_world.h"
 #include "worker/handoff_receiver.h"
 #include "worker/handoff_sender.h"
+#include "worker/handoff_wire.h"
 
 namespace headrace::worker {
 
@@ -21,7 +22,13 @@ struct HandoffRig {
   static constexpr uint32_t kBlockTokens = 16;
   static constexpr uint64_t kBlockBytes = 1000;
   static constexpr uint32_t kBlocks = 32;
-  static inline const Digest kLayout{5, 6};
+  // Of workers that are alike but for the layout of their KV.
+  static Digest layout_of(const char* kv) {
+    ModelCard card;
+    card.kv_layout = kv;
+    return layout_digest(card);
+  }
+  static inline const Digest kLayout = layout_of("f16 block");
   static inline const HandoffKey kKey{7, 8};
   static inline const Incarnation kDecode{9, 10};
 
