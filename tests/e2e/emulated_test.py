@@ -119,6 +119,28 @@ class EmulatedGpus(unittest.TestCase):
                 self.assertGreater(blocks[0], 24)
                 self.check_answers(served, remote=True)
 
+    def test_one_type_of_kv_in_a_cluster(self):
+        with emulated(3):
+            words = (*FEW, "--kv-type", "fp8")
+            alone = headrace("run", MODEL, "--device", "cuda:0", *words, "--json", "--kv-digest",
+                             *ASKS[0]).json()
+            with Served(*words, "--device", "cuda:0,cuda:1", "--prefill", "1", "--decode", "1",
+                        "--pd", "always", size=2) as served:
+                there = served.run("--json", "--kv-digest", *ASKS[0]).json()
+                self.assertTrue(there["remote_prefill"])
+                self.assertEqual((there["ids"], there["kv_digest"]),
+                                 (alone["ids"], alone["kv_digest"]))
+                self.assertNotEqual(there["kv_digest"], self.alone[0]["kv_digest"])  # f16's
+                told = served.status()["models"][0]
+                self.assertTrue(told["kv_layout"].startswith("fp8 block"), told)
+                self.assertIn("KV fp8", told["numerics"])
+                other = headrace("worker", MODEL, "--join", f"127.0.0.1:{served.port + 1}",
+                                 "--device", "cuda:2", *FEW, "--kv-type", "f16")
+                self.assertEqual(other.status, 1)
+                self.assertIn("KV layout 'f16 block", other.err)
+                self.assertIn("KV layout 'fp8 block", other.err)
+                self.assertEqual(len(served.devices()), 2)
+
     def test_more_workers_than_gpus_are_refused(self):
         with emulated(2):
             refused = headrace("serve", MODEL, "--prefill", "2", "--decode", "1")
