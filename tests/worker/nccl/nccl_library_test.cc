@@ -304,16 +304,27 @@ TEST_CASE("libraries of two versions: tcp, with both numbers") {
 
 TEST_CASE("library, thread and pairs as one, and what a start says of it") {
   CHECK(run_two({patient(), {"", ""}, [](Rank& rank) {
-          SeededRandom random(uint64_t(rank.end) + 1);
-          NcclLanesOptions options;
-          auto lanes = make_nccl_lanes(rank.strand, random, options);
-          expect(lanes.has_value());
-          expect((*lanes)->offer({1, 1}).kind == LaneKind::kNccl);
-          expect((*lanes)->offer({1, 1}).host == host_number());
-          expect(nccl_sentence(lanes, options).find("--trust-links") != std::string::npos);
-          options.trust_links = true;
-          expect(nccl_sentence(lanes, options).find("plain text") != std::string::npos);
-        }}) == kWell);
+                   SeededRandom random(uint64_t(rank.end) + 1);
+                   NcclLanesOptions options;
+                   auto lanes = make_nccl_lanes(rank.strand, random, options);
+                   expect(lanes.has_value());
+                   expect((*lanes)->offer({1, 1}).kind == LaneKind::kNccl);
+                   expect((*lanes)->offer({1, 1}).host == host_number());
+                   expect(nccl_sentence(lanes, options).find("--trust-links") != std::string::npos);
+                   options.trust_links = true;
+                   expect(nccl_sentence(lanes, options).find("plain text") != std::string::npos);
+                 }}) == kWell);
+}
+
+// Needs no GPU as long as nothing is opened with it.
+TEST_CASE("the real library, where there is one, has all that is taken from it") {
+  NcclLibraryOptions options;
+  options.path = HEADRACE_NCCL_REAL;
+  if (options.path.find('/') == std::string::npos) return;  // none was found
+  const auto real = open_nccl(options);
+  REQUIRE_MESSAGE(real.has_value(), (real ? "" : real.error().message));
+  CHECK((*real)->version() >= 22703);
+  CHECK(std::string(std::getenv("NCCL_RAS_ENABLE")) == "0");
 }
 
 TEST_CASE("no library, or another one, is a reason in words") {
