@@ -8,6 +8,9 @@
 #include "tests/simt/order.h"
 #include "tests/worker/identity.h"
 
+// Last: its CHECK replaces ours.
+#include "tests/simt/engine/cublaslt_case.h"
+
 namespace headrace::worker {
 namespace {
 
@@ -109,6 +112,23 @@ TEST_CASE("the order in which threads run changes no bit") {
     CHECK(trace(*engine_of("q4_1", 16), {request}, {}) == first);
   }
   simt::set_order({});
+}
+
+TEST_CASE("with cuBLASLt a long prompt's logits are near the exact ones, a short one's are those") {
+  const simt::StandIn standin;
+  const Quick quick;
+  const auto logits = [](bool library, size_t tokens) {
+    EngineOptions options;
+    options.blocks = 16;
+    options.rows_max = 320;
+    const auto engine = make_engine(open_model(test_model("tiny/q4_0.gguf")),
+                                    cuda_device({.library = library}), options);
+    return generate(*engine, noise_tokens(tokens, 259, 15), 1).logits[0];
+  };
+  const auto exact = logits(false, 270);
+  CHECK(distance(logits(true, 270), exact) < 0.03);
+  CHECK(distance(logits(true, 270), exact) > 0);
+  CHECK(logits(true, 200) == logits(false, 200));
 }
 
 TEST_CASE("a device that fails is the end of it: the engine says so and gives no token") {
