@@ -45,7 +45,7 @@ struct End : std::enable_shared_from_this<End> {
   bool above_level = false;
   size_t head = 0;
   Land land;
-  bool waiting = false;  // for resume()
+  bool waits = false;  // for resume()
 
   std::mutex mutex;
   std::shared_ptr<End> other;  // reset by whoever ends the link
@@ -124,7 +124,7 @@ void End::drain() {
   }
   if (!started && !over) return;
   for (Bytes frame; !over && take(frame);) on_frame(std::move(frame));
-  if (waiting) return;
+  if (waits) return;
   std::optional<Status> why;
   {
     std::lock_guard lock(mutex);
@@ -139,15 +139,15 @@ void End::drain() {
 // The next frame, landed if it is one of those.
 bool End::take(Bytes& frame) {
   std::unique_lock lock(mutex);
-  if (waiting || inbox.empty()) return false;
+  if (waits || inbox.empty()) return false;
   const Bytes& front = inbox.front();  // nobody else takes it, and a deque keeps it in its place
   const size_t size = front.size();
   Landing landing;
   if (land && size > head) {
     lock.unlock();
     landing = land(std::span(front).first(head), size - head);
-    waiting = landing.way == Landing::Way::kWait;
-    if (waiting) return false;
+    waits = landing.way == Landing::Way::kWait;
+    if (waits) return false;
     if (landing.way == Landing::Way::kAt)
       std::copy(front.begin() + static_cast<ptrdiff_t>(head), front.end(), landing.at);
     lock.lock();
@@ -222,7 +222,7 @@ class LocalLink final : public Link {
     end_->land = std::move(land);
   }
   void resume() override {
-    if (std::exchange(end_->waiting, false)) end_->wake();
+    if (std::exchange(end_->waits, false)) end_->wake();
   }
   size_t unsent() const override {
     const auto to = end_->over ? nullptr : other_of(*end_);
