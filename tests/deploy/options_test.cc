@@ -31,9 +31,9 @@ TEST_CASE("device names") {
 
 TEST_CASE("a device has the KV that it can have, or says what it has") {
   using kernels::KvType;
-  for (const auto& [device, type] :
-       {std::pair("cpu:portable", KvType::kF16), {"reference", KvType::kF32}}) {
+  for (const char* device : {"cpu:portable", "reference"}) {
     CAPTURE(device);
+    const KvType type = device[0] == 'c' ? KvType::kF16 : KvType::kF32;
     CHECK((*make_device(device, 1))->kv_type() == type);
     CHECK((*make_device(device, 1, type))->kv_type() == type);
     for (const KvType other : {KvType::kBf16, KvType::kFp8, KvType::kInt8}) {
