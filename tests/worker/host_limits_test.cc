@@ -130,9 +130,10 @@ TEST_CASE("a GPU that cannot be measured leaves nothing behind, nor the folder l
   const Folder folder;
   OsFiles files;
   const GpuLimitsKey key{.host = "here", .gpu = "0123"};
-  CHECK_THROWS_AS(gpu_limits(files, folder.path(), key,
-                             []() -> kernels::GpuLimits { throw kernels::DeviceError("gone"); }),
-                  kernels::DeviceError);
+  CHECK_THROWS_AS(
+      (void)gpu_limits(files, folder.path(), key,
+                       []() -> kernels::GpuLimits { throw kernels::DeviceError("gone"); }),
+      kernels::DeviceError);
   CHECK_FALSE(kept_gpu_limits(files, folder.path(), key));
   CHECK(*gpu_limits(files, folder.path(), key, [] { return kGpu; }) == kGpu);
 }
