@@ -59,7 +59,9 @@ TEST_CASE("matmul, many rows: pieces of K over blocks change no bit, in every or
                              {{70, 20, 1600}, 132, 7},
                              {{40, 16, 1024}, 1, 1}};
   for (size_t i = 0; i < std::size(kCases); i++) {
-    const auto& [shape, processors, shares] = kCases[i];
+    const ProductShape& shape = kCases[i].shape;
+    const int processors = kCases[i].processors;
+    const unsigned shares = kCases[i].shares;
     CAPTURE(shape.k);
     const SourceType type = i == 1   ? SourceType::kBf16
                             : i == 2 ? SourceType::kF32
