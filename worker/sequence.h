@@ -74,7 +74,7 @@ struct Sequence {
   double compute_seconds = 0;             // of the steps that carried it
   bool quiesce = false;                   // kEnding: say Quiesced when freed
   bool copying = false;                   // kEnding: a device still copies its blocks
-  Instant ended{};                        // kEnding: since
+  uint32_t sweeps = 0;                    // kEnding: so many since, while copying
 
   // Index in the generated sequence of the next token.
   uint32_t next_index() const {

@@ -174,7 +174,7 @@ void Worker::sweep() {
     if (s.sender) s.sender->sweep();
   }
   check_deadlines(now);
-  check_copies(now);
+  check_copies();
   std::erase_if(finished_, [&](const auto& f) { return now - f.second.when >= kFinishedKept; });
   report_gauges(now);
   check_drain(now);  // its end may destroy us: only a beat follows
@@ -238,7 +238,6 @@ void Worker::release(Key key, bool quiesce) {
     end_handoff(key, s, reads_on);
     s.stage = Stage::kEnding;
     s.quiesce = quiesce;
-    s.ended = strand_->now();
     by_transfer_.erase(s.transfer);
   }
   if (s.in_step || s.copying) return;
@@ -272,11 +271,12 @@ void Worker::copies_over(TransferId transfer) {
   }
 }
 
-// Each sweep. Who has not stopped writing by now goes on by itself: its blocks are set apart.
-void Worker::check_copies(Instant now) {
+// Each sweep. Who has not stopped writing by now goes on by itself: its blocks are set apart. Sweeps
+// count, not time: a process that was held up has not looked meanwhile.
+void Worker::check_copies() {
   std::vector<Key> over;
   for (auto& [key, s] : sequences_) {
-    if (s.copying && s.rest == Hold::kIncoming && now - s.ended >= kStopGrace) over.push_back(key);
+    if (s.copying && s.rest == Hold::kIncoming && ++s.sweeps >= kStopSweeps) over.push_back(key);
   }
   for (const Key key : over) {
     quarantine(sequences_.at(key));

@@ -78,8 +78,9 @@ class Worker : public std::enable_shared_from_this<Worker> {
   static constexpr int kStepFactor = 8;
   // From the end of the grace of a drain, when all is ended, until nobody waits for steps any more.
   static constexpr Duration kDrainLast = 1s;
-  // After the end of a sequence: until who still writes its blocks counts as not to be stopped.
-  static constexpr Duration kStopGrace = 500ms * kSlowdown;
+  // Sweeps after the end of a sequence, 5 s of a life without pauses: then who still writes its
+  // blocks counts as not to be stopped.
+  static constexpr uint32_t kStopSweeps = 50;
 
   // `tokenizer`: the encoded TokenizerData whose digest the engine's card names.
   Worker(std::shared_ptr<Strand> strand, Network& network, Random& random, Engine& engine,
@@ -155,7 +156,7 @@ class Worker : public std::enable_shared_from_this<Worker> {
   void end_handoff(Key key, Sequence& s, bool reads_on);
   void copies_over(Key key);
   void copies_over(TransferId transfer);
-  void check_copies(Instant now);
+  void check_copies();
   Status open_kv_channel();
   BlockMemory block_memory();
   void remember(const Sequence& s, ToCoordinator last);
