@@ -4,6 +4,7 @@
 #include <kj/debug.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -55,6 +56,15 @@ void set_options(kj::AsyncIoStream& stream) {
   set_option<int>(stream, IPPROTO_TCP, TCP_KEEPCNT, kProbes);
   set_option<unsigned>(stream, IPPROTO_TCP, TCP_USER_TIMEOUT,
                        static_cast<unsigned>(Gateway::kUnreadWithin / 1ms));
+}
+
+// It has hung up already: whatever it said is for nobody.
+bool has_left(kj::AsyncIoStream& stream) {
+  KJ_IF_MAYBE (fd, stream.getFd()) {
+    pollfd look{*fd, POLLRDHUP, 0};
+    return poll(&look, 1, 0) > 0 && (look.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+  }
+  return false;
 }
 
 // From accept to disconnect. Members in order of need: destroyed in reverse.
@@ -173,7 +183,7 @@ kj::Promise<void> Gateway::Door::accept_next() {
   return receiver_->accept()
       .then(
           [this](kj::Own<kj::AsyncIoStream> stream) -> kj::Promise<void> {
-            take(kj::mv(stream));
+            if (!has_left(*stream)) take(kj::mv(stream));
             return kj::READY_NOW;
           },
           [this](kj::Exception&&) -> kj::Promise<void> {

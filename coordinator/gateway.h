@@ -37,9 +37,9 @@ class Gateway {
   static constexpr uint64_t kFirstFrameBytesMax = 64 << 10;
   static constexpr uint64_t kUnreadBytesMax = 64 << 10;
   static constexpr Duration kUnreadWithin = 60s;
-  // In each round of the loop: questions of connections that ask much and answers that many get at
-  // once; new connections.
-  static constexpr uint32_t kTurnsAtOnce = 16;
+  // In each round of the loop: what connections say that nothing is known of, questions of those that
+  // ask much, answers that many get at once; new connections.
+  static constexpr uint32_t kTurnsAtOnce = 2;
   static constexpr uint32_t kAcceptsAtOnce = 4;
   // Of answers that a connection has not finished; then its questions for status wait.
   static constexpr uint64_t kAnswerBytesMax = 64 << 10;

@@ -27,7 +27,10 @@ GatewayStream::GatewayStream(GatewayCore& core, std::shared_ptr<const bool> gone
 
 GatewayStream::~GatewayStream() noexcept {
   --core_.open_streams;
-  if (!heard_) standing_->over(first_ + pending_.size() > 0);
+  if (!heard_) {
+    standing_->over(first_ + pending_.size() > 0);
+    tab_->know(standing_->trusted());
+  }
   for (const Write& write : pending_)
     if (!write.returned) tab_->credit(write.bytes);
   // The answer may have ended and its tail be on its way to a client that is lost: a resumable one
@@ -74,7 +77,10 @@ void GatewayStream::on(Ended ended) {
 
 // A client may return its writes in any order; credit counts the unbroken front.
 void GatewayStream::returned(uint64_t number) {
-  if (!std::exchange(heard_, true)) standing_->took();
+  if (!std::exchange(heard_, true)) {
+    standing_->took();
+    tab_->know(true);
+  }
   pending_.at(number - first_).returned = true;
   tab_->credit(pending_.at(number - first_).bytes);
   const uint64_t before = first_;

@@ -26,6 +26,8 @@ class Standing {
     if (offered) trust_ /= 2;
   }
 
+  bool trusted() const { return trust_ > 0; }
+
  private:
   uint32_t trust_ = 0;    // answers it may have unheard and be known
   uint32_t unheard_ = 0;  // it asked for, and took nothing of yet

@@ -79,22 +79,27 @@ kj::Promise<kj::Maybe<capnp::MessageReaderAndFds>> GuardedStream::tryReadMessage
       .then([this, options]() { return read_message(options); })
       .then([this](Message message) { return in_its_turn(kj::mv(message)); })
       .then(
-          [this](Message message) {
+          [this](Message message) -> kj::Promise<Message> {
             if (message == nullptr) *gone_ = true;
-            return message;
+            return kj::mv(message);
           },
-          [this](kj::Exception&& e) -> Message {
+          [this](kj::Exception&& e) -> kj::Promise<Message> {
             *gone_ = true;
             offended_ = e.getType() == kj::Exception::Type::FAILED;
-            kj::throwFatalException(kj::mv(e));
+            kj::Promise<Message> failure = kj::mv(e);
+            if (!turnstile_ || !stranger()) return failure;
+            return turnstile_->pass().then(
+                [failure = kj::mv(failure)]() mutable { return kj::mv(failure); });
           });
 }
 
 kj::Promise<GuardedStream::Message> GuardedStream::in_its_turn(Message message) {
-  // Answers and ends are no more than we asked for.
-  if (!turnstile_ || !std::exchange(asks_, false)) return kj::mv(message);
+  if (!turnstile_) return kj::mv(message);
+  const bool asks = std::exchange(asks_, false);
   const Duration now = now_of(timer_);
-  if (now - std::exchange(asked_last_, now) >= limits_.calm) return kj::mv(message);
+  const bool calm = !asks || now - std::exchange(asked_last_, now) >= limits_.calm;
+  // Answers and ends of a known peer are no more than we asked for.
+  if (calm && !stranger()) return kj::mv(message);
   return turnstile_->pass().then([message = kj::mv(message)]() mutable { return kj::mv(message); });
 }
 

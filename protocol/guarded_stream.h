@@ -27,7 +27,8 @@ struct GuardLimits {
   // this is read from it, and after write_deadline the stream ends.
   uint64_t unread_bytes_max = 0;
   Duration write_deadline = 60s;
-  // With a turnstile: a question so long after the one before is taken at once, else in its turn.
+  // With a turnstile: a question so long after the one before is taken at once, else in its turn;
+  // of a peer whose tab says that it is not known, everything is taken in its turn, its end too.
   Duration calm = 5ms;
   // With a tab: a peer with more open questions than these, or that has asked this often, asks
   // much: after each question it waits for its turn among all such (peer_tab.h).
@@ -74,6 +75,7 @@ class GuardedStream final : public capnp::MessageStream {
     bool finished = false;
     bool answered = false;
   };
+  bool stranger() const { return tab_ && !tab_->known(); }
   // Hands a message on, at once or in this peer's turn.
   kj::Promise<Message> in_its_turn(Message message);
   kj::Promise<Message> read_message(capnp::ReaderOptions options);

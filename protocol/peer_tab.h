@@ -43,6 +43,9 @@ class PeerTab {
     closed_ = true;
   }
   PeersTotal& total() { return *total_; }
+  // Whether the peer has shown that it takes what it asks for (coordinator/standing.h).
+  bool known() const { return known_; }
+  void know(bool known) { known_ = known; }
   uint64_t bytes() const { return bytes_; }
   void charge(uint64_t n) {
     if (closed_) return;
@@ -85,6 +88,7 @@ class PeerTab {
   }
   std::shared_ptr<PeersTotal> total_;
   bool closed_ = false;
+  bool known_ = false;
   uint64_t bytes_ = 0;
   uint64_t queued_ = 0;
   uint64_t answers_ = 0;

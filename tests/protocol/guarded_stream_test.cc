@@ -277,6 +277,44 @@ TEST_CASE("a question soon after another waits for its turn; an answer never doe
   CHECK(closed->waiting() == 1);
 }
 
+TEST_CASE(
+    "a stranger waits for its turn with every word and with its end, one who is known does not") {
+  namespace rpc = capnp::rpc;
+  for (const bool known : {false, true}) {
+    for (const bool ends : {false, true}) {
+      Scene s;
+      s.limits.questions_max = 8;
+      auto closed = std::make_shared<Turnstile>(s.io.provider->getTimer(), 0);  // nobody passes
+      auto tab = std::make_shared<PeerTab>(std::make_shared<PeersTotal>(), 0);
+      tab->know(known);
+      GuardedStream guard(*s.pipe.ends[1], s.io.provider->getTimer(), s.limits, nullptr, tab,
+                          closed);
+      if (ends) {
+        s.pipe.ends[0] = nullptr;
+      } else {
+        capnp::MallocMessageBuilder question;
+        question.initRoot<rpc::Message>().initCall().setQuestionId(1);
+        s.feed(flat(question));
+      }
+      auto word = guard.tryReadMessage(nullptr, capnp::ReaderOptions(), nullptr);
+      CHECK(word.poll(s.io.waitScope) == known);
+      CHECK(closed->waiting() == (known ? 0 : 1));
+    }
+  }
+}
+
+TEST_CASE("a stranger who breaks a limit is told so in its turn") {
+  Scene s;
+  auto closed = std::make_shared<Turnstile>(s.io.provider->getTimer(), 0);
+  auto tab = std::make_shared<PeerTab>(std::make_shared<PeersTotal>(), 0);
+  GuardedStream guard(*s.pipe.ends[1], s.io.provider->getTimer(), s.limits, nullptr, tab, closed);
+  s.feed(std::string(8, '\xff'));
+  auto word = guard.tryReadMessage(nullptr, capnp::ReaderOptions(), nullptr);
+  CHECK_FALSE(word.poll(s.io.waitScope));
+  CHECK(closed->waiting() == 1);
+  CHECK(guard.offended());
+}
+
 TEST_CASE("what it writes, it reads") {
   Scene s;
   capnp::MallocMessageBuilder message;
