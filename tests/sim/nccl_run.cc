@@ -67,7 +67,7 @@ class Run {
     for (const auto& p : peers_) result_.broken += p.peer->pairs().broken();
     result_.lies = fabric_.lies;
     result_.moved = fabric_.moved;
-    result_.seconds = std::chrono::duration<double>(world_.now() - Instant{}).count();
+    result_.seconds = std::chrono::duration<double>(world_.now() - start_).count();
     return result_;
   }
 
@@ -277,6 +277,7 @@ class Run {
 
   SimWorld world_;
   NcclFabric fabric_;
+  const Instant start_ = world_.now();
   worker::NcclOptions options_;
   bool peaceful_ = false;
   std::vector<Held> peers_;
