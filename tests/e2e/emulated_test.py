@@ -107,7 +107,8 @@ class EmulatedGpus(unittest.TestCase):
             self.assertTrue(math.isfinite(share) and 0 < share <= 1, (gauge, share))
         self.assertGreater(page.value("headrace_peak_flops_per_second", dtype="bf16"), 0)
         self.assertGreater(page.value("headrace_read_limit_bytes_per_second"), 0)
-        self.assertEqual(page.value("headrace_wall", phase="decode", wall="none"), 0)
+        # On a busy machine it may be far from each: then it says so.
+        self.assertEqual(page.total("headrace_wall", phase="decode"), 1)
 
     def test_two_workers_share_a_gpu_that_is_named_for_them(self):
         with emulated(1, SHARED_BYTES):
