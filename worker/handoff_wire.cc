@@ -6,64 +6,25 @@
 #include <xxhash.h>
 
 #include <algorithm>
-#include <bit>
-#include <cstring>
-#include <type_traits>
 #include <utility>
 
 #include "protocol/check.h"
+#include "worker/fields.h"
 
 namespace headrace::worker {
 namespace {
 
-static_assert(std::endian::native == std::endian::little);
-
 enum class Kind : uint8_t { kHello = 1, kHelloAck, kSlice, kChunkEnd, kCommit, kVerdict, kAlive };
 
-class Writer {
- public:
-  explicit Writer(Kind kind) { put(raw(kind)); }
-  template <class T>
-  void put(T value) {
-    static_assert(std::is_trivially_copyable_v<T> && std::has_unique_object_representations_v<T>);
-    put(std::as_bytes(std::span(&value, 1)));
-  }
-  void put(std::span<const std::byte> bytes) {
-    bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
-  }
-  void reserve(size_t n) { bytes_.reserve(n); }
-  Bytes take() { return std::move(bytes_); }
-
- private:
-  Bytes bytes_;
-};
-
-class Reader {
- public:
-  explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
-  template <class T>
-  T get() {
-    T value{};
-    if (bytes_.size() < sizeof(T)) {
-      ok_ = false;
-      bytes_ = {};
-      return value;
-    }
-    std::memcpy(&value, bytes_.data(), sizeof(T));
-    bytes_ = bytes_.subspan(sizeof(T));
-    return value;
-  }
-  std::span<const std::byte> rest() { return std::exchange(bytes_, {}); }
-  // Everything was there and nothing was left.
-  bool finished() const { return ok_ && bytes_.empty(); }
-
- private:
-  std::span<const std::byte> bytes_;
-  bool ok_ = true;
-};
+// A frame of this kind, to be filled.
+FieldWriter begun(Kind kind) {
+  FieldWriter w;
+  w.put(raw(kind));
+  return w;
+}
 
 Bytes hello_body(const handoff::Hello& h) {
-  Writer w(Kind::kHello);
+  FieldWriter w = begun(Kind::kHello);
   w.put(kHandoffMagic);
   w.put(kHandoffVersion);
   w.put(h.transfer);
@@ -84,12 +45,12 @@ Bytes write(const handoff::Hello& h) {
   return bytes;
 }
 
-Bytes write(const handoff::HelloAck&) { return Writer(Kind::kHelloAck).take(); }
-Bytes write(const handoff::Alive&) { return Writer(Kind::kAlive).take(); }
+Bytes write(const handoff::HelloAck&) { return begun(Kind::kHelloAck).take(); }
+Bytes write(const handoff::Alive&) { return begun(Kind::kAlive).take(); }
 
 Bytes write_head(const handoff::Slice& s, size_t room) {
   CHECK(s.bytes.size() <= kSliceBytesMax);
-  Writer w(Kind::kSlice);
+  FieldWriter w = begun(Kind::kSlice);
   w.reserve(kSliceHead + room);
   w.put(s.chunk);
   w.put(s.block);
@@ -105,7 +66,7 @@ Bytes write(const handoff::Slice& s) {
 }
 
 Bytes write(const handoff::ChunkEnd& c) {
-  Writer w(Kind::kChunkEnd);
+  FieldWriter w = begun(Kind::kChunkEnd);
   w.put(c.chunk);
   w.put(c.first);
   w.put(c.count);
@@ -114,7 +75,7 @@ Bytes write(const handoff::ChunkEnd& c) {
 }
 
 Bytes write(const handoff::Commit& c) {
-  Writer w(Kind::kCommit);
+  FieldWriter w = begun(Kind::kCommit);
   w.put(c.chunks);
   w.put(c.tokens);
   w.put(c.digest);
@@ -122,7 +83,7 @@ Bytes write(const handoff::Commit& c) {
 }
 
 Bytes write(const handoff::Verdict& v) {
-  Writer w(Kind::kVerdict);
+  FieldWriter w = begun(Kind::kVerdict);
   w.put(raw(v.status.code));
   const size_t n = std::min(v.status.message.size(), kVerdictMessageMax);
   w.put(std::as_bytes(std::span(v.status.message.data(), n)));
@@ -131,7 +92,7 @@ Bytes write(const handoff::Verdict& v) {
 
 Result<handoff::Frame> malformed(const char* what) { return error(Errc::kInvalid, what); }
 
-Result<handoff::Frame> read_hello(Reader& r) {
+Result<handoff::Frame> read_hello(FieldReader& r) {
   if (r.get<uint32_t>() != kHandoffMagic) return malformed("the magic number of hello is wrong");
   if (const auto version = r.get<uint32_t>(); version != kHandoffVersion) {
     return error(Errc::kInvalid, "version " + std::to_string(version) + ", this worker speaks " +
@@ -154,7 +115,7 @@ Result<handoff::Frame> read_hello(Reader& r) {
   return handoff::Frame(h);
 }
 
-handoff::Slice read_head(Reader& r) {
+handoff::Slice read_head(FieldReader& r) {
   handoff::Slice s;
   s.chunk = r.get<uint32_t>();
   s.block = r.get<uint32_t>();
@@ -163,7 +124,7 @@ handoff::Slice read_head(Reader& r) {
   return s;
 }
 
-Result<handoff::Frame> read_slice(Reader& r) {
+Result<handoff::Frame> read_slice(FieldReader& r) {
   handoff::Slice s = read_head(r);
   s.bytes = r.rest();
   if (!r.finished() || s.bytes.empty()) return malformed("a slice has a wrong length");
@@ -171,7 +132,7 @@ Result<handoff::Frame> read_slice(Reader& r) {
   return handoff::Frame(s);
 }
 
-Result<handoff::Frame> read_verdict(Reader& r) {
+Result<handoff::Frame> read_verdict(FieldReader& r) {
   handoff::Verdict v;
   const auto code = r.get<uint16_t>();
   const auto text = r.rest();
@@ -184,7 +145,7 @@ Result<handoff::Frame> read_verdict(Reader& r) {
 }
 
 template <class T>
-Result<handoff::Frame> whole(const Reader& r, T frame, const char* what) {
+Result<handoff::Frame> whole(const FieldReader& r, T frame, const char* what) {
   if (!r.finished()) return malformed(what);
   return handoff::Frame(std::move(frame));
 }
@@ -198,13 +159,13 @@ Bytes encode_handoff(const handoff::Frame& frame) {
 Bytes encode_slice_head(const handoff::Slice& slice) { return write_head(slice, 0); }
 
 std::optional<handoff::Slice> decode_slice_head(std::span<const std::byte> head) {
-  Reader r(head);
+  FieldReader r(head);
   if (head.size() != kSliceHead || Kind{r.get<uint8_t>()} != Kind::kSlice) return std::nullopt;
   return read_head(r);
 }
 
 Result<handoff::Frame> decode_handoff(std::span<const std::byte> frame) {
-  Reader r(frame);
+  FieldReader r(frame);
   switch (Kind{r.get<uint8_t>()}) {
     case Kind::kHello:
       return read_hello(r);

@@ -1,115 +1,72 @@
 #include "worker/nccl_notes.h"
 
-#include <bit>
-#include <cstring>
+#include <string>
 #include <utility>
 
 #include "protocol/check.h"
+#include "worker/fields.h"
 
 namespace headrace::worker {
 namespace {
 
-static_assert(std::endian::native == std::endian::little);
-
-// A note is its index in the variant, then its fields as u32, little-endian; an id's bytes last.
-class Writer {
- public:
-  explicit Writer(size_t kind) {
-    bytes_.reserve(kLaneNoteMax);
-    bytes_.push_back(static_cast<std::byte>(kind));
-  }
-  void word(uint32_t value) { append(std::as_bytes(std::span(&value, 1))); }
-  void append(std::span<const std::byte> bytes) {
-    bytes_.insert(bytes_.end(), bytes.begin(), bytes.end());
-  }
-  Bytes take() { return std::move(bytes_); }
-
- private:
-  Bytes bytes_;
-};
-
-class Reader {
- public:
-  explicit Reader(std::span<const std::byte> bytes) : bytes_(bytes) {}
-  uint32_t word() {
-    uint32_t value = 0;
-    copy(std::as_writable_bytes(std::span(&value, 1)));
-    return value;
-  }
-  void copy(std::span<std::byte> to) {
-    if (bytes_.size() < to.size()) {
-      ok_ = false;
-      bytes_ = {};
-      return;
-    }
-    std::memcpy(to.data(), bytes_.data(), to.size());
-    bytes_ = bytes_.subspan(to.size());
-  }
-  size_t words_left() const { return bytes_.size() / sizeof(uint32_t); }
-  bool finished() const { return ok_ && bytes_.empty(); }
-
- private:
-  std::span<const std::byte> bytes_;
-  bool ok_ = true;
-};
-
+// A note is its index in the variant, then its fields as u32; an id's bytes last.
 using namespace nccl_note;
 
 template <class T>
-void write(Writer& w, const T& n) {
-  w.word(n.epoch);
+void write(FieldWriter& w, const T& n) {
+  w.put(n.epoch);
 }
-void write(Writer& w, const Id& n) {
-  w.word(n.epoch);
-  w.append(n.id);
+void write(FieldWriter& w, const Id& n) {
+  w.put(n.epoch);
+  w.put(n.id);
 }
-void write(Writer& w, const Credit& n) { w.word(n.posted); }
-void write(Writer& w, const Offer& n) {
+void write(FieldWriter& w, const Credit& n) { w.put(n.posted); }
+void write(FieldWriter& w, const Offer& n) {
   CHECK(!n.sizes.empty() && n.sizes.size() <= kNcclBatchMax);
-  w.word(n.epoch);
-  w.word(n.batch);
-  for (const uint32_t size : n.sizes) w.word(size);
+  w.put(n.epoch);
+  w.put(n.batch);
+  for (const uint32_t size : n.sizes) w.put(size);
 }
-void write(Writer& w, const Go& n) {
-  w.word(n.epoch);
-  w.word(n.batch);
+void write(FieldWriter& w, const Go& n) {
+  w.put(n.epoch);
+  w.put(n.batch);
 }
-void write(Writer&, const Bye&) {}
+void write(FieldWriter&, const Bye&) {}
 
 template <class T>
-bool read(Reader& r, T& n) {
-  n.epoch = r.word();
+bool read(FieldReader& r, T& n) {
+  n.epoch = r.get<uint32_t>();
   return n.epoch > 0;
 }
-bool read(Reader& r, Id& n) {
-  n.epoch = r.word();
-  r.copy(n.id);
+bool read(FieldReader& r, Id& n) {
+  n.epoch = r.get<uint32_t>();
+  n.id = r.get<NcclId>();
   return n.epoch > 0;
 }
-bool read(Reader& r, Credit& n) {
-  n.posted = r.word();
+bool read(FieldReader& r, Credit& n) {
+  n.posted = r.get<uint32_t>();
   return true;
 }
-bool read(Reader& r, Offer& n) {
-  n.epoch = r.word();
-  n.batch = r.word();
-  const size_t count = r.words_left();
+bool read(FieldReader& r, Offer& n) {
+  n.epoch = r.get<uint32_t>();
+  n.batch = r.get<uint32_t>();
+  const size_t count = r.left() / sizeof(uint32_t);
   if (count == 0 || count > kNcclBatchMax) return false;
   for (size_t i = 0; i < count; ++i) {
-    n.sizes.push_back(r.word());
+    n.sizes.push_back(r.get<uint32_t>());
     if (n.sizes.back() == 0 || n.sizes.back() > kLaneSlotMax) return false;
   }
   return n.epoch > 0;
 }
-bool read(Reader& r, Go& n) {
-  n.epoch = r.word();
-  n.batch = r.word();
+bool read(FieldReader& r, Go& n) {
+  n.epoch = r.get<uint32_t>();
+  n.batch = r.get<uint32_t>();
   return n.epoch > 0;
 }
-bool read(Reader&, Bye&) { return true; }
+bool read(FieldReader&, Bye&) { return true; }
 
 template <size_t I = 0>
-Result<NcclNote> read_kind(size_t kind, Reader& r) {
+Result<NcclNote> read_kind(size_t kind, FieldReader& r) {
   if constexpr (I == std::variant_size_v<NcclNote>) {
     return error(Errc::kInvalid, "a lane's note of unknown kind");
   } else {
@@ -125,7 +82,8 @@ Result<NcclNote> read_kind(size_t kind, Reader& r) {
 }  // namespace
 
 Bytes encode_nccl(const NcclNote& note) {
-  Writer w(note.index());
+  FieldWriter w;
+  w.put(static_cast<uint8_t>(note.index()));
   std::visit([&](const auto& n) { write(w, n); }, note);
   return w.take();
 }
@@ -134,7 +92,7 @@ Result<NcclNote> decode_nccl(std::span<const std::byte> note) {
   if (note.empty() || note.size() > kLaneNoteMax) {
     return error(Errc::kInvalid, "a lane's note has " + std::to_string(note.size()) + " bytes");
   }
-  Reader r(note.subspan(1));
+  FieldReader r(note.subspan(1));
   return read_kind(static_cast<size_t>(note[0]), r);
 }
 

@@ -251,6 +251,8 @@ void LinkRules::frames_land() {
     CHECK(next == all.size());
     CHECK(std::equal(all.begin(), all.end(), memory.begin()));
   });
+  // The bodies are ours: nothing of the link reads them any more.
+  CHECK(eventually(pair.a->strand, [&] { return pair.a->link->unsent() == 0; }));
 }
 
 void LinkRules::a_frame_without_a_place_waits() {
