@@ -52,7 +52,7 @@ struct NcclThread::Body : std::enable_shared_from_this<Body> {
   bool mint_next(Lock& lock);
   bool open_next(Lock& lock);
   bool move_on(Lock& lock);
-  Result<Step> step(Lock& lock, Move& move);
+  Result<Step> step(Lock& lock, Move& move, bool behind);
   void launch(CommNo no, bool out, std::byte* memory, size_t bytes, Done done);
   void abort(CommNo no, Done done);
   void end(const std::shared_ptr<Comm>& comm, const Done& done);
@@ -141,13 +141,15 @@ bool NcclThread::Body::open_next(Lock& lock) {
 }
 
 // What is not marked yet is issued, polled and marked before the next is looked at, so the device
-// gets all of it in order.
+// gets all of it in order. They end in that order, too, but looked at one after the other a later
+// one may seem to be the first: it is not asked while one before it is under way.
 bool NcclThread::Body::move_on(Lock& lock) {
   const auto all = moves;
+  bool behind = false;
   for (const auto& move : all) {
     if (!move->comm->usable()) continue;
     const auto before = move->at;
-    Result<Step> result = step(lock, *move);
+    Result<Step> result = step(lock, *move, behind);
     if (!move->comm->usable()) return true;  // meanwhile
     if (!result) move->comm->failed = true;
     if (!result || *result == Step::kDone) {
@@ -157,11 +159,12 @@ bool NcclThread::Body::move_on(Lock& lock) {
     }
     if (move->at != before) return true;
     if (move->at != Move::kMarked) return false;
+    behind = true;
   }
   return false;
 }
 
-Result<NcclLibrary::Step> NcclThread::Body::step(Lock& lock, Move& move) {
+Result<NcclLibrary::Step> NcclThread::Body::step(Lock& lock, Move& move, bool behind) {
   return inside(lock, move.comm.get(), [&]() -> Result<Step> {
     NcclLibrary& nccl = *library;
     const NcclLibrary::Comm comm = move.comm->handle;
@@ -183,6 +186,7 @@ Result<NcclLibrary::Step> NcclThread::Body::step(Lock& lock, Move& move) {
     }
     // An error of the communicator's tells why the device does not come to it.
     if (Result<Step> polled = nccl.poll(comm); !polled) return polled;
+    if (behind) return Step::kPending;
     Result<Step> reached = nccl.reached(move.mark);
     if (!reached || *reached == Step::kDone) move.mark = nullptr;
     return reached;

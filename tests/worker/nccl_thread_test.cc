@@ -25,6 +25,9 @@ class SlowLibrary final : public NcclLibrary {
     Status wrong;          // of sends
     std::vector<size_t> sent;
     int aborted = 0, inside = 0, most_inside = 0, marks = 0;
+    bool first_seems_late =
+        false;        // the device comes to the first mark just after it was looked at
+    size_t made = 0;  // marks, ever
     void set(bool& what, bool to) {
       const std::lock_guard lock(mutex);
       what = to;
@@ -56,11 +59,13 @@ class SlowLibrary final : public NcclLibrary {
   Result<Mark> mark() override {
     const std::lock_guard lock(s_->mutex);
     ++s_->marks;
-    return Mark(this);
+    return reinterpret_cast<Mark>(++s_->made);
   }
-  Result<Step> reached(Mark) override {
+  Result<Step> reached(Mark mark) override {
     const std::lock_guard lock(s_->mutex);
     if (s_->hangs[kReached]) return Step::kPending;
+    const bool first = mark == reinterpret_cast<Mark>(size_t{1});
+    if (first && std::exchange(s_->first_seems_late, false)) return Step::kPending;
     --s_->marks;
     return Step::kDone;
   }
@@ -107,6 +112,25 @@ struct Rig {
     REQUIRE(comes("open" + std::to_string(no)));
   }
 };
+
+TEST_CASE("moves are told in their order, whenever each was looked at") {
+  Rig rig;
+  rig.open(1);
+  rig.library->set(rig.library->hangs[SlowLibrary::kReached], true);
+  rig.thread->send(CommNo{1}, std::span(rig.memory).first(1), rig.note("first"));
+  rig.thread->send(CommNo{1}, std::span(rig.memory).first(2), rig.note("second"));
+  REQUIRE(rig.strand->run_until([&] {
+    const std::lock_guard lock(rig.library->mutex);
+    return rig.library->made == 2;
+  }));
+  {
+    const std::lock_guard lock(rig.library->mutex);
+    rig.library->first_seems_late = true;
+    rig.library->hangs[SlowLibrary::kReached] = false;
+  }
+  REQUIRE(rig.comes("second"));
+  CHECK(rig.told == std::vector<std::string>{"open1", "first", "second"});
+}
 
 TEST_CASE("ids, communicators, moves, aborts: each is answered on the strand") {
   Rig rig;
