@@ -73,8 +73,12 @@ bool Dispatcher::free_name(const to_coordinator::Register& hello) {
          false);
     return true;
   }
-  if (!old.rival || now - *old.rival > kNameRival) old.rival = now;
-  return old.heard - *old.rival > kNameHeld;
+  if (!old.rival || now - *old.rival > kNameRival) {
+    old.rival = now;
+    old.rival_pings = old.pings;
+  }
+  // What it said before may come late; only an answer to what was asked since shows that it lives.
+  return old.heard - *old.rival > kNameHeld && old.beat.ping_seen > old.rival_pings;
 }
 
 // After all workers left, others may come with another model. What was tokenized for the old one

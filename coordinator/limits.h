@@ -70,8 +70,8 @@ inline constexpr size_t kRegisterBytesMax = 256u << 10;          // its frame
 inline constexpr Duration kSilence = 1200ms * kSlowdown;         // no word: dead
 inline constexpr Duration kBeatEvery = 200ms;                    // and a Ping as often
 // A worker of the same name takes the place of one from which nothing came for so long.
-// One that is heard so long after its namesake came first lives: that one is refused. If it does
-// not come again for kNameRival, this begins anew.
+// One that is heard so long after its namesake came first, and answers a Ping sent since, lives:
+// that one is refused. If it does not come again for kNameRival, this begins anew.
 inline constexpr Duration kNameHeld = 500ms * kSlowdown;
 inline constexpr Duration kNameRival = 10s;
 inline constexpr Duration kSweepEvery = 100ms;

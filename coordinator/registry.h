@@ -39,6 +39,7 @@ struct WorkerRecord {
   Instant crowded{};                                    // last beat with sequences that waited
   to_coordinator::Beat beat;                            // the last one
   std::optional<Instant> rival{};  // when another process came under its name first
+  uint64_t rival_pings = 0;        // sent until then
   bool stalled = false;            // work without progress: not routed to until a step ends
   bool suspect = false;            // its last beat held what cannot be: not routed to meanwhile
   Instant refused_until{};         // said "overloaded" or broke a rule: not routed to before
