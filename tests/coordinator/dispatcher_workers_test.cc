@@ -200,6 +200,20 @@ TEST_CASE(
   CHECK(b.mesh->dropped == std::vector<WorkerId>{WorkerId{2}, WorkerId{3}, WorkerId{1}});
 }
 
+TEST_CASE("late words of a dead worker do not keep its name from the one born after it") {
+  Bench b;
+  b.join(Role::kBoth, 1);
+  auto second = hello(Role::kBoth, 2);
+  second.name = "both-1";
+  b.live(300ms);
+  b.tell(WorkerJoined{WorkerId{2}, second});
+  b.deaf.insert(1);  // it is heard, and answers nothing that was asked since
+  b.live(kNameHeld + 200ms);
+  b.tell(WorkerJoined{WorkerId{3}, second});
+  CHECK_FALSE(b.last<to_worker::Rejected>(3));
+  CHECK(b.mesh->dropped == std::vector<WorkerId>{WorkerId{2}, WorkerId{3}});  // to come again
+}
+
 TEST_CASE("a worker of another model is rejected by name and its link closed") {
   Bench b;
   b.join(Role::kBoth, 1);
