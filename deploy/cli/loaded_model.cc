@@ -45,7 +45,7 @@ uint32_t choose_gpu_blocks(const ModelCard& card, uint32_t rows, uint64_t free) 
                          uint64_t{card.context} * card.head_dim * kFloat + kGpuScratch;
   const uint64_t left = free > taken ? free - taken : 0;
   const uint64_t blocks = left / std::max<uint64_t>(1, card.block_bytes);
-  return static_cast<uint32_t>(std::clamp<uint64_t>(blocks, 1, kBlocksMax));
+  return static_cast<uint32_t>(std::min<uint64_t>(blocks, kBlocksMax));
 }
 
 uint64_t share_of(uint64_t memory, double share) {
@@ -114,6 +114,12 @@ Result<LoadedModel> load_model(const std::string& path, const EngineOptions& opt
   engine.blocks = options.kv_blocks != 0     ? options.kv_blocks
                   : (*device)->memory_free() ? choose_gpu_blocks(card, engine.rows_max, memory)
                                              : choose_blocks(card, contexts, memory);
+  if (engine.blocks == 0)
+    return error(
+        Errc::kOverloaded,
+        options.device + ": " + human_bytes(static_cast<double>(memory)) +
+            " are free for this worker, and none of it is left for KV beside weights and "
+            "working memory: a larger --gpu-share, fewer workers on this GPU, or --kv-blocks");
   engine.load_threads = options.threads;
   auto made = worker::ModelEngine::create(loaded.file, std::move(*device), engine, part(begun, 1));
   if (!made) return made.error();

@@ -35,7 +35,7 @@ Result<LoadedModel> load_model(const std::string& path, const EngineOptions& opt
 // quarter of the memory that is available; always one full context.
 uint32_t choose_blocks(const ModelCard& card, int contexts, uint64_t memory_available);
 // Of a GPU, which is there for this alone: all that `free` bytes hold beside weights and the
-// activations of `rows` rows.
+// activations of `rows` rows. 0: nothing is left; no worker can live there.
 uint32_t choose_gpu_blocks(const ModelCard& card, uint32_t rows, uint64_t free);
 // What a part of a GPU's memory leaves for weights and KV: each process on it has a reserve.
 uint64_t share_of(uint64_t memory, double share);

@@ -43,6 +43,7 @@ TEST_CASE("a GPU holds as many blocks as its KV is smaller") {
   CHECK(blocks(kernels::KvType::kBf16) == halves);
   CHECK(blocks(kernels::KvType::kInt8) == bytes);
   // Of 16 dims, 2 bytes each; or 1 byte each, and a scale of 2.
+  CHECK(choose_gpu_blocks((*file)->card({.block_tokens = 64}), 512, 1 << 20) == 0);
   CHECK(bytes * 18.0 == doctest::Approx(halves * 32.0).epsilon(0.001));
 }
 
