@@ -94,6 +94,7 @@ class Session final : public api::Headrace::Server {
     admit();
     auto told = paf.promise.then([this, use](std::shared_ptr<Asking> turn) mutable {
       return core_.status.get().then([this, use, turn](SharedStatus::Shared status) mutable {
+        KJ_REQUIRE(core_.turnstile != nullptr, "the coordinator is stopping");
         return core_.turnstile->pass().then([use, turn, status]() mutable {
           use(*status);
           turn = nullptr;

@@ -1,5 +1,7 @@
 #include "coordinator/shared_status.h"
 
+#include <kj/debug.h>
+
 #include <utility>
 
 namespace headrace::coordinator {
@@ -20,6 +22,7 @@ SharedStatus::SharedStatus(std::shared_ptr<KjStrand> strand, kj::Timer& timer,
 SharedStatus::~SharedStatus() noexcept = default;
 
 kj::Promise<SharedStatus::Shared> SharedStatus::get() {
+  if (stopped_) return KJ_EXCEPTION(DISCONNECTED, "the coordinator is stopping");
   auto paf = kj::newPromiseAndFulfiller<Shared>();
   next_.push_back(kj::mv(paf.fulfiller));
   // What is asked already may be older than this question.
@@ -28,6 +31,7 @@ kj::Promise<SharedStatus::Shared> SharedStatus::get() {
 }
 
 void SharedStatus::stop() {
+  stopped_ = true;  // an end makes room for the next question
   later_ = {};
   port_ = nullptr;
   asked_.clear();

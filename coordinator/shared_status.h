@@ -20,7 +20,8 @@ class SharedStatus {
   ~SharedStatus() noexcept;
 
   using Shared = std::shared_ptr<const ClusterStatus>;
-  void stop();  // while the loop runs still: nobody is answered any more
+  // While the loop runs still: who waits, and who asks from now on, is told that it is over.
+  void stop();
   // Never, if the Dispatcher is gone: the caller has a deadline.
   kj::Promise<Shared> get();
 
@@ -35,6 +36,7 @@ class SharedStatus {
   std::shared_ptr<Port> port_;  // of the question under way
   kj::TimePoint earliest_ = kj::origin<kj::TimePoint>();
   Timer later_;
+  bool stopped_ = false;
 };
 
 }  // namespace headrace::coordinator

@@ -34,7 +34,7 @@ struct Hostile {
 
 // Says what `make` gives for 1, 2, ... until the other side closes; how many it took.
 template <class Make>
-uint32_t flood(const RawRpc& raw, uint32_t most, Make make) {
+uint32_t flood(RawRpc& raw, uint32_t most, Make make) {
   for (uint32_t i = 1; i <= most; ++i)
     if (!raw.say(make(i))) return i;
   return raw.closed() ? most : most + 1;
@@ -46,14 +46,14 @@ constexpr uint32_t kFlood = 200'000;
 
 TEST_CASE("bootstraps without end are closed at the cap") {
   Hostile scene;
-  const RawRpc raw(scene.port());
+  RawRpc raw(scene.port());
   CHECK(flood(raw, kFlood, [](uint32_t i) { return RawRpc::bootstrap(i); }) < kFlood);
   CHECK(Edge::eventually([&] { return scene.edge.gateway->offenders() == 1; }));
 }
 
 TEST_CASE("running calls are refused at their limit, questions closed at theirs") {
   Hostile scene;
-  const RawRpc raw(scene.port());
+  RawRpc raw(scene.port());
   REQUIRE(raw.say(RawRpc::bootstrap(0) + RawRpc::finish(0)));
   REQUIRE(raw.say(RawRpc::bootstrap(0)));
   for (uint32_t i = 1; i <= Gateway::kOpenCallsMax; ++i) REQUIRE(raw.say(RawRpc::generate(i, "~")));
@@ -67,7 +67,7 @@ TEST_CASE("running calls are refused at their limit, questions closed at theirs"
 
 TEST_CASE("calls on the promise of a call that never returns count, also when dropped") {
   Hostile scene;
-  const RawRpc raw(scene.port());
+  RawRpc raw(scene.port());
   REQUIRE(raw.say(RawRpc::bootstrap(0)));
   REQUIRE(raw.say(RawRpc::generate(1, "~")));
   const auto pipelined = [](uint32_t i) {
@@ -80,7 +80,7 @@ TEST_CASE("calls on the promise of a call that never returns count, also when dr
 
 TEST_CASE("unknown interfaces and methods are said to be unknown") {
   Hostile scene;
-  const RawRpc raw(scene.port());
+  RawRpc raw(scene.port());
   REQUIRE(raw.say(RawRpc::bootstrap(0)));
   capnp::MallocMessageBuilder one, two;
   RawRpc::call(one, 1, 0, 0x1234, 0).initParams();
@@ -100,7 +100,7 @@ TEST_CASE("capabilities that are not there, embargoes and resolutions of nothing
   Hostile scene;
   namespace rpc = capnp::rpc;
   const auto try_one = [&](auto fill) {
-    const RawRpc raw(scene.port());
+    RawRpc raw(scene.port());
     REQUIRE(raw.say(RawRpc::bootstrap(0)));
     REQUIRE(raw.answer(0) == "ok");
     for (uint32_t i = 1; i < 2000; ++i) {
@@ -156,7 +156,7 @@ TEST_CASE("amplification: what may be visited is bounded by what was sent") {
     REQUIRE(p < count);
     words[p] = shape | (text - p - 1) << 2 | 1;
   }
-  const RawRpc raw(scene.port());
+  RawRpc raw(scene.port());
   REQUIRE(raw.say(RawRpc::bootstrap(0)));
   REQUIRE(raw.say(bytes));
   const std::string said = raw.answer(1);
@@ -168,7 +168,7 @@ TEST_CASE("amplification: what may be visited is bounded by what was sent") {
 
 TEST_CASE("who does not read is not read from") {
   Hostile scene;
-  const RawRpc raw(scene.port());
+  RawRpc raw(scene.port());
   REQUIRE(raw.say(RawRpc::bootstrap(0)));
   size_t taken = 0;
   constexpr size_t kEnough = 64u << 20;  // far more than all buffers between us
@@ -194,7 +194,7 @@ TEST_CASE("who does not read is not read from") {
 
 TEST_CASE("answers that are not finished are few; finished, the others come") {
   Hostile scene;
-  const RawRpc raw(scene.port());
+  RawRpc raw(scene.port());
   constexpr uint32_t kAsked = 250;
   REQUIRE(raw.say(RawRpc::bootstrap(0)));
   for (uint32_t i = 1; i <= kAsked; ++i) REQUIRE(raw.say(RawRpc::status(i)));
@@ -239,7 +239,7 @@ TEST_CASE("who asks without end does not keep others waiting") {
 TEST_CASE("a client that vanishes in the middle of its answer leaves nothing") {
   Hostile scene;
   {
-    const RawRpc raw(scene.port());
+    RawRpc raw(scene.port());
     REQUIRE(raw.say(RawRpc::bootstrap(0)));
     for (uint32_t i = 1; i <= 20; ++i) REQUIRE(raw.say(RawRpc::generate(i, i % 2 ? "~" : "*")));
     REQUIRE(raw.answer(0) == "ok");

@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <map>
 #include <string>
 
 #include "protocol/api.capnp.h"
@@ -127,25 +128,31 @@ struct RawRpc : RawSocket {
       if (m.getReturn().getAnswerId() == question) return count;
     }
   }
-  // The answer to this question: "ok", the text of its exception, or "closed".
-  std::string answer(uint32_t question) const {
+  // The answer to this question: "ok", the text of its exception, or "closed". Answers come in any
+  // order: those of other questions are kept.
+  std::string answer(uint32_t question) {
     for (;;) {
-      std::string said = "closed";
+      if (const auto kept = answers_.extract(question)) return kept.mapped();
       try {
         capnp::StreamFdMessageReader reader(fd);
         const auto m = reader.getRoot<capnp::rpc::Message>();
         if (m.isAbort()) return "closed";
-        if (!m.isReturn() || m.getReturn().getAnswerId() != question) continue;
-        if (!m.getReturn().isException()) return "ok";
-        const auto text = m.getReturn().getException().getReason();
-        said.assign(text.begin(), text.size());
-        if (m.getReturn().getException().getType() == capnp::rpc::Exception::Type::UNIMPLEMENTED)
-          said = "unimplemented: " + said;
+        if (m.isReturn()) answers_[m.getReturn().getAnswerId()] = text_of(m.getReturn());
       } catch (const kj::Exception&) {
+        return "closed";
       }
-      return said;
     }
   }
+
+ private:
+  static std::string text_of(capnp::rpc::Return::Reader answer) {
+    if (!answer.isException()) return "ok";
+    const auto why = answer.getException();
+    const auto text = why.getReason();
+    return (why.getType() == capnp::rpc::Exception::Type::UNIMPLEMENTED ? "unimplemented: " : "") +
+           std::string(text.begin(), text.size());
+  }
+  std::map<uint32_t, std::string> answers_;  // to questions not yet looked at
 };
 
 }  // namespace headrace::coordinator::fakes
