@@ -102,7 +102,11 @@ Result<Digest> InputFile::digest(const std::function<void(uint64_t)>& progress) 
 }
 
 Status InputFile::fault(std::string_view fault) const {
-  return error(Errc::kInvalid, path_ + ": " + std::string(fault));
+  std::string shown(fault.substr(0, kFaultBytesMax));
+  for (char& c : shown)
+    if (c < ' ' || c > '~') c = '?';
+  if (fault.size() > shown.size()) shown += "...";
+  return error(Errc::kInvalid, path_ + ": " + shown);
 }
 
 }  // namespace headrace::worker

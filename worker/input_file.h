@@ -34,7 +34,9 @@ class InputFile {
   // XXH3-128 of the whole file. `progress` gets bytes read so far, some times a second.
   Result<Digest> digest(const std::function<void(uint64_t)>& progress = {}) const;
 
-  // kInvalid, with the path before `fault`.
+  // kInvalid, with the path before `fault`. Names in it may be a file's own words: what does not
+  // print becomes '?', and it is cut at kFaultBytesMax.
+  static constexpr size_t kFaultBytesMax = 400;
   Status fault(std::string_view fault) const;
 
  private:

@@ -72,6 +72,8 @@ TEST_CASE("what we do not compute is refused by name") {
         "architecture qwen2 is not supported yet; supported: llama");
   CHECK(with([](auto& b) { b.text("llama.rope.scaling.type", "yarn"); }) ==
         "RoPE scaling yarn is not supported yet; supported: none, linear");
+  CHECK(with([](auto& b) { b.text("llama.rope.scaling.type", "a\nb"); }) ==
+        "RoPE scaling a?b is not supported yet; supported: none, linear");
   CHECK(with([](auto& b) { b.integer("llama.attention.sliding_window", 4096); }) ==
         "metadata entry llama.attention.sliding_window asks for what is not supported yet");
   CHECK(with([](auto& b) {

@@ -55,6 +55,16 @@ TEST_CASE("what is no regular file is refused by name") {
   std::filesystem::remove(pipe);
 }
 
+TEST_CASE("a fault in a file's own words stays one line, and short") {
+  const TempFile file("x");
+  const auto opened = InputFile::open(file.path());
+  REQUIRE(opened.has_value());
+  CHECK(opened->fault("architecture a\n\x1b[2J\x7f\xc3 is not supported").message ==
+        file.path() + ": architecture a??[2J?? is not supported");
+  const auto flood = opened->fault(std::string(100'000, '\n')).message;
+  CHECK(flood == file.path() + ": " + std::string(InputFile::kFaultBytesMax, '?') + "...");
+}
+
 TEST_CASE("the digest is XXH3-128 of the bytes") {
   // Reference values of the xxHash specification: of nothing, seed 0.
   const TempFile empty("");
