@@ -52,7 +52,8 @@ void BlockStage::hand_out(Side& s) {
     s.waiting.pop_front();
     got(SlotPtr(new Slot(self_, index), [](Slot* slot) {
       const std::unique_ptr<Slot> owned(slot);
-      if (const auto self = slot->stage_.lock()) (*self)->give_back(slot->index_);
+      const auto self = slot->stage_.lock();
+      if (self && !slot->abandoned_) (*self)->give_back(slot->index_);
     }));
   }
 }

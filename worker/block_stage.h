@@ -12,6 +12,7 @@
 #include "protocol/ids.h"
 #include "protocol/result.h"
 #include "protocol/strand.h"
+#include "worker/payload_lane.h"
 
 namespace headrace::worker {
 
@@ -21,7 +22,8 @@ class BlockStage;
 struct BlockMemory {
   // Where a block lies, if the host uses it as its own memory.
   std::function<std::byte*(BlockId)> host;
-  BlockStage* stage = nullptr;  // else: by way of its slots
+  BlockStage* stage = nullptr;                  // else: by way of its slots
+  std::shared_ptr<LaneSource> lanes = nullptr;  // with slots: may move them beside the channel
 };
 
 // Moves whole KV blocks between a device whose memory the host does not see and its staging slots
@@ -43,6 +45,8 @@ class BlockStage {
     uint32_t index() const { return index_; }
     std::span<std::byte> host() const;
     std::span<std::byte> device() const;
+    // Something may read or write it for ever: it is not lent again.
+    void abandon() { abandoned_ = true; }
 
    private:
     friend class BlockStage;
@@ -50,6 +54,7 @@ class BlockStage {
         : stage_(std::move(stage)), index_(index) {}
     std::weak_ptr<BlockStage*> stage_;
     uint32_t index_;
+    bool abandoned_ = false;
   };
   using SlotPtr = std::shared_ptr<Slot>;
 

@@ -8,22 +8,10 @@
 #include "protocol/check.h"
 #include "protocol/planted.h"
 #include "worker/crc32c.h"
+#include "worker/handoff_wrong.h"
 #include "worker/step.h"
 
 namespace headrace::worker {
-namespace {
-
-// Not kInvalid: the request is good, the channel is not, so it may be tried again elsewhere.
-Status wrong(const std::string& what) {
-  return error(Errc::kDisconnected, "what came over the KV channel is wrong: " + what);
-}
-
-std::string versus(uint64_t got, uint64_t wanted) {
-  return std::to_string(got) + ", expected " + std::to_string(wanted);
-}
-
-}  // namespace
-
 HandoffReceiver::HandoffReceiver(std::shared_ptr<Strand> strand, const HandoffOptions& options,
                                  const Layout& layout, Host host)
     : strand_(std::move(strand)),
@@ -50,7 +38,7 @@ Result<std::unique_ptr<HandoffReceiver>> HandoffReceiver::listen(std::shared_ptr
 }
 
 HandoffReceiver::~HandoffReceiver() {
-  while (!channels_.empty()) drop(channels_.back());
+  while (!channels_.empty()) let_go(channels_.back());
 }
 
 void HandoffReceiver::expect(ReceiveGrant grant) {
@@ -75,7 +63,7 @@ void HandoffReceiver::sweep() {
   const Instant now = strand_->now();
   const std::vector<ChannelPtr> channels = channels_;  // ending one changes the list
   for (const ChannelPtr& c : channels) {
-    if (!c->link) continue;             // it ended with another
+    if (c->over) continue;              // it ended with another, or is kept for its lane
     if (c->wants_slot) c->heard = now;  // it is us who do not listen
     if (c->verified) c->progress = now;
     if (!c->transfer) {
@@ -113,13 +101,19 @@ void HandoffReceiver::on_accept(std::unique_ptr<Link> link) {
       [weak_self, weak](const Status& why) {
         const auto self = weak_self.lock();
         const auto c = weak.lock();
-        if (self && c)
-          (*self)->end(c, error(Errc::kDisconnected, "the KV channel closed: " + why.message));
+        if (self && c) (*self)->on_closed(c, why);
       });
 }
 
+void HandoffReceiver::on_closed(const ChannelPtr& channel, const Status& why) {
+  channel->ending = LaneEnding::kCut;
+  if (!channel->over)
+    return end(channel, error(Errc::kDisconnected, "the KV channel closed: " + why.message));
+  if (channel->lane && channel->lane->end(LaneEnding::kCut)) let_go(channel);
+}
+
 void HandoffReceiver::on_frame(const ChannelPtr& channel, const Bytes& bytes) {
-  if (!channel->link) return;  // it has ended
+  if (channel->over && !channel->lane) return;
   channel->heard = strand_->now();
   if (const auto slice = std::exchange(channel->landing, std::nullopt)) {
     note_progress(*channel);
@@ -128,6 +122,9 @@ void HandoffReceiver::on_frame(const ChannelPtr& channel, const Bytes& bytes) {
   }
   const auto frame = decode_handoff(bytes);
   if (!frame) return end(channel, wrong(frame.error().message));
+  if (const auto* note = std::get_if<handoff::LaneNote>(&*frame); note && channel->transfer)
+    return on_note(channel, *note);
+  if (channel->over) return;
   if (!channel->transfer) {
     if (const auto* hello = std::get_if<handoff::Hello>(&*frame)) return on_hello(channel, *hello);
     return refuse(channel, wrong("the first frame is not hello"));
@@ -140,7 +137,10 @@ void HandoffReceiver::on_frame(const ChannelPtr& channel, const Bytes& bytes) {
   } else if (const auto* slice = std::get_if<handoff::Slice>(&*frame)) {
     // It did not land: something is wrong with it, or with its place.
     status = check(*channel, grant, *slice, slice->bytes.size());
+    if (status.ok() && channel->lane) status = wrong("a slice beside the lane");
     if (status.ok()) status = error(Errc::kStale, "the block was freed");
+  } else if (const auto* posted = std::get_if<handoff::SlotPosted>(&*frame)) {
+    status = on(channel, *posted);
   } else if (const auto* chunk = std::get_if<handoff::ChunkEnd>(&*frame)) {
     status = on(*channel, grant, *chunk);
     if (status.ok() && channel->slot) scatter(channel, grant);
@@ -185,13 +185,15 @@ void HandoffReceiver::on_hello(const ChannelPtr& channel, const handoff::Hello& 
     const auto c = weak.lock();  // we are here: the link is ours
     return c ? place(c, head, rest) : Landing{};
   });
-  send(*channel, handoff::HelloAck{});
+  handoff::HelloAck ack{open_lane(channel, hello), {}};
+  ack.mac = ack_mac(hello, ack, expected.grant.key);
+  send(*channel, ack);
   if (first) host_.began(hello.transfer);
 }
 
 bool HandoffReceiver::arriving() const {
   return std::any_of(channels_.begin(), channels_.end(), [](const ChannelPtr& c) {
-    return c->transfer && (c->block != c->chunk_first || c->offset != 0);
+    return c->transfer && !c->over && (c->block != c->chunk_first || c->offset != 0);
   });
 }
 
@@ -249,7 +251,7 @@ Status HandoffReceiver::check(const Channel& channel, const ReceiveGrant& grant,
 Landing HandoffReceiver::place(const ChannelPtr& channel, std::span<const std::byte> head,
                                size_t bytes) {
   const auto slice = decode_slice_head(head);
-  if (!slice || !channel->link || channel->commit) return {};
+  if (!slice || channel->over || channel->commit || channel->lane) return {};
   const ReceiveGrant& grant = expected_.at(channel->transfer).grant;
   if (!check(*channel, grant, *slice, bytes).ok()) return {};
   const BlockRef target = grant.blocks[slice->block - grant.first_block];
@@ -276,7 +278,7 @@ std::byte* HandoffReceiver::slot_memory(const ChannelPtr& channel, const handoff
                             weak = std::weak_ptr(channel)](BlockStage::SlotPtr slot) {
                              const auto self = weak_self.lock();
                              const auto c = weak.lock();
-                             if (self && c && c->link) got_slot(*c, std::move(slot));
+                             if (self && c && !c->over) got_slot(*c, std::move(slot));
                            });
   return nullptr;
 }
@@ -316,7 +318,7 @@ void HandoffReceiver::scatter(const ChannelPtr& channel, const ReceiveGrant& gra
   const TransferId transfer = channel->transfer;
   ++copying_[transfer];
   host_.memory.stage->copy(
-      std::exchange(channel->slot, nullptr), blocks, true,
+      std::exchange(channel->slot, nullptr), blocks, channel->lane == nullptr,
       [this, weak = std::weak_ptr(self_), channel, transfer, first](const auto& copied) {
         if (weak.lock()) scattered(channel, transfer, first, copied);
       });
@@ -326,7 +328,7 @@ void HandoffReceiver::scattered(const ChannelPtr& channel, TransferId transfer, 
                                 const BlockStage::Copied& copied) {
   const auto it = copying_.find(transfer);
   if (--it->second == 0) copying_.erase(it);
-  if (!channel->link) {
+  if (channel->over) {
     if (!copying_.contains(transfer) && host_.stopped) host_.stopped(transfer);
     return;
   }
@@ -358,15 +360,18 @@ Status HandoffReceiver::on(Channel& channel, const ReceiveGrant& grant,
                            const handoff::ChunkEnd& end) {
   if (end.chunk != channel.chunk) return wrong("end of chunk " + versus(end.chunk, channel.chunk));
   if (channel.offset != 0) return wrong("a chunk ends inside a block");
-  const uint32_t count = (channel.block - channel.chunk_first) / channel.streams;
+  const uint32_t left = blocks_of(grant) - channel.chunk_first;
+  // A lane's slots may come later.
+  const uint32_t count = channel.lane ? std::min(end.count, left)
+                                      : (channel.block - channel.chunk_first) / channel.streams;
   if (count == 0) return wrong("an empty chunk");
   if (end.first != channel.chunk_first || end.count != count) {
     return wrong("end of a chunk of " + std::to_string(end.count) + " blocks from " +
                  std::to_string(end.first) + ", expected " + std::to_string(count) + " from " +
                  std::to_string(channel.chunk_first));
   }
-  CHECK(channel.block - channel.streams < grant.first_block + grant.blocks.size());
-  channel.chunk_first = channel.block;
+  channel.chunk_first += count * channel.streams;
+  CHECK(channel.chunk_first - channel.streams < grant.first_block + grant.blocks.size());
   ++channel.chunk;
   if (host_.memory.stage == nullptr)
     return finish_chunk(channel, end, std::exchange(channel.crc, 0));
@@ -376,7 +381,10 @@ Status HandoffReceiver::on(Channel& channel, const ReceiveGrant& grant,
 
 Status HandoffReceiver::finish_chunk(Channel& channel, const handoff::ChunkEnd& end, uint32_t crc) {
   if (planted(Mistake::kCrcBelieved)) crc = end.crc;
-  if (end.crc != crc) return wrong("CRC of chunk " + std::to_string(end.chunk) + " is wrong");
+  if (end.crc != crc) {
+    channel.ending = LaneEnding::kCorrupt;
+    return wrong("CRC of chunk " + std::to_string(end.chunk) + " is wrong");
+  }
   channel.digest.add(end.chunk, crc);
   return {};
 }
@@ -411,7 +419,7 @@ void HandoffReceiver::refuse(const ChannelPtr& channel, Status why) {
 }
 
 void HandoffReceiver::end(const ChannelPtr& channel, Status status) {
-  if (!channel->link) return;
+  if (channel->over) return;
   if (!channel->transfer) {
     ++refused_;
     return drop(channel);
@@ -448,12 +456,21 @@ void HandoffReceiver::send(Channel& channel, const handoff::Frame& frame) {
   channel.link->send(encode_handoff(frame));
 }
 
+// Nothing comes over it for us any more.
 void HandoffReceiver::drop(const ChannelPtr& channel) {
+  channel->over = true;
+  channel->slot = nullptr;
+  if (!channel->lane || channel->lane->end(channel->ending)) let_go(channel);
+}
+
+void HandoffReceiver::let_go(const ChannelPtr& channel) {
   const auto it = std::find(channels_.begin(), channels_.end(), channel);
   CHECK(it != channels_.end());
+  channel->over = true;
   channel->link->close();
-  // We may be inside one of the link's callbacks: let it go afterwards.
-  strand_->post([link = std::move(channel->link)] {});
+  // We may be inside a callback of the link or the lane: let them go afterwards.
+  strand_->post(
+      [link = std::move(channel->link), lane = std::shared_ptr(std::move(channel->lane))] {});
   channels_.erase(it);
 }
 

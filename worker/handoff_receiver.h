@@ -10,6 +10,7 @@
 
 #include "protocol/link.h"
 #include "worker/block_stage.h"
+#include "worker/handoff_lane.h"
 #include "worker/handoff_options.h"
 #include "worker/handoff_wire.h"
 
@@ -44,6 +45,10 @@ struct ReceiveTimes {
 // their digest and the granted number of tokens; else the hand-off is rejected and the channel
 // closed. A second hello for a stream that is being received is refused; the first goes on. With
 // several streams each is checked as above, and all are over with the first that fails.
+//
+// Where a lane is agreed upon, the bytes of whole blocks arrive in slots, one lent for each that P
+// says it has posted, and the ends of chunks may come before them. A channel whose lane is not
+// quiet at the end is kept for the lane's notes until it is; nobody waits for that.
 class HandoffReceiver {
  public:
   struct Host {
@@ -115,6 +120,10 @@ class HandoffReceiver {
     uint32_t summed = 0;                // block whose sum is wanted next
     std::deque<Check> checks;
     std::optional<handoff::Commit> commit;  // waits for them
+    std::unique_ptr<HandoffLane> lane;
+    uint32_t slots_due = 0;  // that P has posted and that have not come
+    LaneEnding ending = LaneEnding::kOver;
+    bool over = false;  // kept for its lane only, or not at all
   };
   struct Expected {
     ReceiveGrant grant;
@@ -127,6 +136,11 @@ class HandoffReceiver {
   void on_accept(std::unique_ptr<Link> link);
   void on_frame(const ChannelPtr& channel, const Bytes& bytes);
   void on_hello(const ChannelPtr& channel, const handoff::Hello& hello);
+  LaneTerms open_lane(const ChannelPtr& channel, const handoff::Hello& hello);
+  void on_note(const ChannelPtr& channel, const handoff::LaneNote& note);
+  Status on(const ChannelPtr& channel, const handoff::SlotPosted& posted);
+  void slot_moved(const ChannelPtr& channel, BlockStage::SlotPtr slot, size_t bytes);
+  void on_closed(const ChannelPtr& channel, const Status& why);
   void note_progress(Channel& channel);
   Status check_hello(const handoff::Hello& hello) const;
   Landing place(const ChannelPtr& channel, std::span<const std::byte> head, size_t bytes);
@@ -150,6 +164,7 @@ class HandoffReceiver {
   void end(const ChannelPtr& channel, Status status);
   void send(Channel& channel, const handoff::Frame& frame);
   void drop(const ChannelPtr& channel);
+  void let_go(const ChannelPtr& channel);
 
   std::shared_ptr<Strand> strand_;
   HandoffOptions options_;

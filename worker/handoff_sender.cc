@@ -25,6 +25,10 @@ HandoffSender::HandoffSender(std::shared_ptr<Strand> strand, Network& network,
   // A stream without blocks would have nothing to commit.
   const size_t blocks = std::max<size_t>(job_.grant.blocks.size(), 1);
   streams_.resize(std::min<size_t>(options_.streams, blocks));
+  if (memory_.stage != nullptr) piece_blocks_ = memory_.stage->slot_blocks();
+  if (memory_.stage != nullptr && memory_.lanes != nullptr)
+    offered_ = memory_.lanes->offer(job_.grant.decode);
+  if (offered_.kind != LaneKind::kTcp) streams_.resize(1);
   for (uint32_t i = 0; i < streams_.size(); ++i) dial(i);
 }
 
@@ -48,15 +52,9 @@ void HandoffSender::close() {
 }
 
 bool HandoffSender::stop(std::function<void()> stopped) {
-  if (state_ != State::kEnded) {
-    watch_wire();
-    state_ = State::kEnded;
-    runs_.clear();
-    pieces_.clear();
-    close();
-  }
   done_ = nullptr;
-  if (gathering_ == 0) return true;
+  end({});
+  if (gathering_ == 0 && quiet_) return true;
   stopped_ = std::move(stopped);
   return false;
 }
@@ -128,6 +126,12 @@ void HandoffSender::on_dialled(uint32_t index, Result<std::unique_ptr<Link>> lin
       [weak, index](const Status& why) {
         if (auto self = weak.lock()) (*self)->on_closed((*self)->streams_[index], why);
       });
+  stream.state = State::kHello;
+  stream.since = stream.heard = strand_->now();
+  send(stream, hello(index));
+}
+
+handoff::Hello HandoffSender::hello(uint32_t stream) const {
   handoff::Hello hello;
   hello.transfer = job_.transfer;
   hello.attempt = job_.attempt;
@@ -136,17 +140,20 @@ void HandoffSender::on_dialled(uint32_t index, Result<std::unique_ptr<Link>> lin
   hello.layout = job_.layout;
   hello.tokens = job_.tokens;
   hello.first = job_.grant.first_block;
-  hello.stream = index;
+  hello.stream = stream;
   hello.streams = static_cast<uint32_t>(streams_.size());
+  hello.lane = offered_;
   hello.mac = hello_mac(hello, job_.grant.key);
-  stream.state = State::kHello;
-  stream.since = stream.heard = strand_->now();
-  send(stream, hello);
+  return hello;
 }
 
 void HandoffSender::on_closed(const Stream& stream, const Status& why) {
+  if (state_ == State::kEnded) {
+    if (!quiet_) quiet_ = lane_->end(LaneEnding::kCut);
+    return settle();
+  }
   if (stream.state == State::kEnded) return;  // after its verdict, while others wait for theirs
-  end(failure(Errc::kDisconnected, "closed: " + why.message));
+  end(failure(Errc::kDisconnected, "closed: " + why.message), LaneEnding::kCut);
 }
 
 bool HandoffSender::all(State state) const {
@@ -155,22 +162,60 @@ bool HandoffSender::all(State state) const {
 }
 
 void HandoffSender::on_frame(Stream& stream, const Bytes& bytes) {
-  if (state_ == State::kEnded) return;
+  if (state_ == State::kEnded && quiet_) return;
   const auto frame = decode_handoff(bytes);
   if (!frame) return end(failure(Errc::kInvalid, frame.error().message));
   stream.heard = strand_->now();
+  if (const auto* note = std::get_if<handoff::LaneNote>(&*frame); note != nullptr && lane_) {
+    const Status status = lane_->heard(note->bytes);
+    return status.ok() ? void() : end(failure(Errc::kInvalid, status.message));
+  }
+  if (state_ == State::kEnded) return;
   if (const auto* verdict = std::get_if<handoff::Verdict>(&*frame)) {
     return on_verdict(stream, *verdict);
   }
   if (std::holds_alternative<handoff::Alive>(*frame)) return;
-  if (!std::holds_alternative<handoff::HelloAck>(*frame) || stream.state != State::kHello) {
+  const auto* ack = std::get_if<handoff::HelloAck>(&*frame);
+  if (ack == nullptr || stream.state != State::kHello)
     return end(failure(Errc::kInvalid, "a frame that does not belong here"));
-  }
+  on_ack(stream, *ack);
+}
+
+void HandoffSender::on_ack(Stream& stream, const handoff::HelloAck& ack) {
+  const auto index = static_cast<uint32_t>(&stream - streams_.data());
+  if (!ack_mac_ok(hello(index), ack, job_.grant.key))
+    return end(failure(Errc::kInvalid, "hello-ack is not signed with the transfer's key"));
+  if (Status status = open_lane(ack.lane); !status.ok())
+    return end(failure(status.code, status.message));
   stream.state = State::kStreaming;
   if (!all(State::kStreaming)) return;
   state_ = State::kStreaming;
   state_since_ = moved_ = stream.heard;
+  prepare();
   pump();
+}
+
+// As D has answered; not ok: that is no answer to what was offered.
+Status HandoffSender::open_lane(const LaneTerms& answered) {
+  if (answered.kind != LaneKind::kTcp && offered_.kind != answered.kind)
+    return error(Errc::kInvalid, "a lane that was not offered");
+  if (offered_.kind == LaneKind::kTcp) return {};
+  if (Status status = memory_.lanes->agree(offered_, answered); !status.ok()) return status;
+  if (answered.kind == LaneKind::kTcp) return {};
+  const uint64_t fit = std::min(offered_.slot_bytes, answered.slot_bytes) / job_.block_bytes;
+  if (fit == 0) return error(Errc::kInvalid, "a lane whose slots hold no block");
+  piece_blocks_ = static_cast<uint32_t>(std::min<uint64_t>(piece_blocks_, fit));
+  HandoffLane::Host host;
+  host.tell = [this](const Bytes& note) { send(streams_[0], handoff::LaneNote{note}); };
+  host.moved = [this](const BlockStage::SlotPtr&, size_t bytes) { slot_moved(bytes); };
+  host.failed = [this](const Status& why) { end(failure(why.code, why.message)); };
+  host.quiet = [this] {
+    quiet_ = true;
+    settle();
+  };
+  lane_ = std::make_unique<HandoffLane>(memory_.lanes, LaneEnd::kPrefill, job_.grant.decode,
+                                        answered, std::move(host));
+  return {};
 }
 
 void HandoffSender::on_verdict(Stream& stream, const handoff::Verdict& verdict) {
@@ -184,12 +229,13 @@ void HandoffSender::on_verdict(Stream& stream, const handoff::Verdict& verdict) 
   if (all(State::kEnded)) end({});
 }
 
-// Makes pieces of runs, as many as may be under way.
+// Makes pieces of runs, as many as may be under way, once it is known where to.
 void HandoffSender::prepare() {
-  while (!runs_.empty() && state_ != State::kEnded) {
-    if (memory_.stage != nullptr && pieces_.size() >= kAhead) return;
+  const bool waits = offered_.kind != LaneKind::kTcp && state_ < State::kStreaming;
+  while (!runs_.empty() && state_ != State::kEnded && !waits) {
+    if (memory_.stage != nullptr && pieces_.size() + slots_posted() >= kAhead) return;
     Run& run = runs_.front();
-    take_piece(run, memory_.stage != nullptr ? memory_.stage->slot_blocks() : run.blocks.size());
+    take_piece(run, memory_.stage != nullptr ? piece_blocks_ : run.blocks.size());
     if (run.taken == run.blocks.size()) runs_.pop_front();
   }
 }
@@ -215,7 +261,7 @@ void HandoffSender::gather(const PiecePtr& piece, BlockStage::SlotPtr slot) {
   if (state_ == State::kEnded) return;
   piece->slot = std::move(slot);
   ++gathering_;
-  memory_.stage->copy(piece->slot, piece->blocks, true,
+  memory_.stage->copy(piece->slot, piece->blocks, lane_ == nullptr,
                       [weak = std::weak_ptr(self_), piece](const BlockStage::Copied& copied) {
                         if (auto self = weak.lock()) (*self)->gathered(piece, copied);
                       });
@@ -223,10 +269,7 @@ void HandoffSender::gather(const PiecePtr& piece, BlockStage::SlotPtr slot) {
 
 void HandoffSender::gathered(const PiecePtr& piece, const BlockStage::Copied& copied) {
   --gathering_;
-  if (state_ == State::kEnded) {
-    if (gathering_ == 0 && stopped_) std::exchange(stopped_, nullptr)();
-    return;
-  }
+  if (state_ == State::kEnded) return settle();
   if (!copied.status.ok()) return end(failure(Errc::kUnavailable, copied.status.message));
   piece->crcs.assign(copied.crcs.begin(), copied.crcs.end());
   piece->ready = true;
@@ -236,12 +279,14 @@ void HandoffSender::gathered(const PiecePtr& piece, const BlockStage::Copied& co
 void HandoffSender::pump() {
   while (state_ == State::kStreaming) {
     if (pieces_.empty()) {
-      if (finished_) commit();
+      if (finished_ && all_moved()) commit();
       break;
     }
     Piece& piece = *pieces_.front();
     if (!piece.ready) break;
-    if (piece.block < piece.blocks.size()) {
+    if (lane_) {
+      post_slot(piece);
+    } else if (piece.block < piece.blocks.size()) {
       const Stream& s = stream_of(piece.first + static_cast<uint32_t>(piece.block));
       if (s.link->unsent() >= options_.window_bytes) break;
       send_slice(piece);
@@ -274,7 +319,8 @@ size_t HandoffSender::unsent() const {
 void HandoffSender::watch_wire() {
   const Instant now = strand_->now();
   const size_t unsent = state_ == State::kStreaming ? this->unsent() : 0;
-  const bool waits = state_ == State::kStreaming && (unsent > 0 || !pieces_.empty());
+  const bool waits =
+      state_ == State::kStreaming && (unsent > 0 || !pieces_.empty() || slots_posted() > 0);
   if (!waits || unsent < unsent_) moved_ = now;
   unsent_ = unsent;
   if (std::exchange(busy_, waits || state_ == State::kCommitted)) on_wire_ += now - busy_since_;
@@ -306,6 +352,26 @@ void HandoffSender::send_slice(Piece& piece) {
   ++piece.block;
 }
 
+void HandoffSender::post_slot(Piece& piece) {
+  if (bytes_sent_ == 0 && slots_posted() == 0) waited_ = strand_->now() - made_;
+  moved_ = strand_->now();
+  Stream& s = streams_[0];
+  for (const uint32_t crc : piece.crcs) s.crc = crc32c_append(s.crc, crc, job_.block_bytes);
+  if (s.count == 0) s.first = piece.first;
+  s.count += static_cast<uint32_t>(piece.blocks.size());
+  lane_->post(piece.slot, piece.blocks.size() * job_.block_bytes);
+  piece.slot = nullptr;
+  send(s, handoff::SlotPosted{});
+}
+
+void HandoffSender::slot_moved(size_t bytes) {
+  if (state_ == State::kEnded) return;
+  bytes_sent_ += bytes;
+  moved_ = strand_->now();
+  prepare();
+  pump();
+}
+
 // Of all streams that had a part in the run.
 void HandoffSender::send_chunk_ends() {
   for (Stream& s : streams_) {
@@ -321,19 +387,30 @@ void HandoffSender::send(Stream& stream, const handoff::Frame& frame) {
   stream.link->send(encode_handoff(frame));
 }
 
-void HandoffSender::end(Status status) {
+void HandoffSender::end(Status status, LaneEnding why) {
   if (state_ == State::kEnded) return;
   watch_wire();
   state_ = State::kEnded;
   runs_.clear();
   pieces_.clear();
+  outcome_ = std::move(status);
+  quiet_ = !lane_ || lane_->end(why);
+  settle();
+}
+
+// Once it has ended and nothing moves any more.
+void HandoffSender::settle() {
+  if (!quiet_) return;
   close();
-  strand_->post([weak = std::weak_ptr(self_), s = std::move(status)]() mutable {
-    if (auto self = weak.lock()) {
-      const auto done = std::move((*self)->done_);  // it may destroy the sender
-      if (done) done(std::move(s));
-    }
-  });
+  if (auto status = std::exchange(outcome_, std::nullopt)) {
+    strand_->post([weak = std::weak_ptr(self_), s = std::move(*status)]() mutable {
+      if (auto self = weak.lock()) {
+        const auto done = std::move((*self)->done_);  // it may destroy the sender
+        if (done) done(std::move(s));
+      }
+    });
+  }
+  if (gathering_ == 0 && stopped_) std::exchange(stopped_, nullptr)();
 }
 
 Status HandoffSender::failure(Errc code, const std::string& what) const {

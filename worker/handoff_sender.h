@@ -10,6 +10,7 @@
 #include "protocol/link.h"
 #include "protocol/messages.h"
 #include "worker/block_stage.h"
+#include "worker/handoff_lane.h"
 #include "worker/handoff_options.h"
 #include "worker/handoff_wire.h"
 
@@ -36,7 +37,8 @@ struct SendJob {
 // freed. A link that does not drain stops it (window_bytes), not the engine.
 //
 // With several streams, a channel each, blocks go out in turns; the hand-off is as far as the last
-// of its streams.
+// of its streams. Where a lane can be offered there is one stream, and if D takes it, slots go out
+// over it as they are on the device; the channel is kept until the lane is quiet.
 class HandoffSender {
  public:
   static constexpr size_t kAhead = 2;
@@ -55,15 +57,16 @@ class HandoffSender {
   void finish();
   // Deadlines and signs of life; the owner calls it each 100 ms.
   void sweep();
-  // Ends it, if it has not ended; `done` does not follow. True: no block is read any more. False:
-  // the device still does; `stopped` follows when it has ended, and only then may this be
-  // destroyed.
+  // Ends it, if it has not ended; `done` does not follow. True: no block or slot is read any more.
+  // False: the device or the lane still does; `stopped` follows when it has ended, and only then
+  // may this be destroyed.
   bool stop(std::function<void()> stopped);
   uint64_t bytes_sent() const { return bytes_sent_; }
   // From the construction to the first byte of KV; zero before it.
   Duration waited() const { return waited_; }
   // While KV was on its way into the link, or all was sent and the verdict was out.
   Duration on_wire() const { return on_wire_; }
+  LaneKind lane_kind() const { return lane_ ? LaneKind::kNccl : LaneKind::kTcp; }
   bool committed() const { return state_ == State::kCommitted; }  // all sent, no verdict yet
 
  private:
@@ -103,25 +106,33 @@ class HandoffSender {
   void on_dialled(uint32_t stream, Result<std::unique_ptr<Link>> link);
   void on_frame(Stream& stream, const Bytes& frame);
   void on_closed(const Stream& stream, const Status& why);
+  void on_ack(Stream& stream, const handoff::HelloAck& ack);
+  Status open_lane(const LaneTerms& answered);
   void on_verdict(Stream& stream, const handoff::Verdict& verdict);
   bool all(State state) const;
   Stream& stream_of(uint32_t block) {
     return streams_[(block - job_.grant.first_block) % streams_.size()];
   }
   size_t unsent() const;
+  handoff::Hello hello(uint32_t stream) const;
   void close();
+  void settle();
   bool alive(Stream& stream, Instant now);
   void prepare();
   void take_piece(Run& run, size_t blocks_max);
   void gather(const PiecePtr& piece, BlockStage::SlotPtr slot);
   void gathered(const PiecePtr& piece, const BlockStage::Copied& copied);
   void pump();
+  bool all_moved() const { return pieces_.empty() && runs_.empty() && slots_posted() == 0; }
+  size_t slots_posted() const { return lane_ ? lane_->posted() : 0; }
   void send_slice(Piece& piece);
+  void post_slot(Piece& piece);
+  void slot_moved(size_t bytes);
   void send_chunk_ends();
   void commit();
   void send(Stream& stream, const handoff::Frame& frame);
   void watch_wire();
-  void end(Status status);
+  void end(Status status, LaneEnding why = LaneEnding::kOver);
   Status failure(Errc code, const std::string& what) const;
 
   std::shared_ptr<Strand> strand_;
@@ -133,6 +144,8 @@ class HandoffSender {
   std::shared_ptr<HandoffSender*> self_;  // callbacks hold it weakly
   std::vector<Stream> streams_;
   State state_ = State::kDialing;
+  std::optional<Status> outcome_;  // told once nothing moves
+  bool quiet_ = true;              // the lane, if there is one, as of the end
   std::function<void()> stopped_;
   std::deque<Run> runs_;  // not yet in pieces
   std::deque<PiecePtr> pieces_;
@@ -149,6 +162,9 @@ class HandoffSender {
   Duration waited_{};
   Duration on_wire_{};
   Instant state_since_{};
+  LaneTerms offered_;
+  uint32_t piece_blocks_ = 0;  // the most that a slot takes
+  std::unique_ptr<HandoffLane> lane_;
 };
 
 }  // namespace headrace::worker

@@ -14,13 +14,44 @@
 namespace headrace::worker {
 namespace {
 
-enum class Kind : uint8_t { kHello = 1, kHelloAck, kSlice, kChunkEnd, kCommit, kVerdict, kAlive };
+enum class Kind : uint8_t {
+  kHello = 1,
+  kHelloAck,
+  kSlice,
+  kChunkEnd,
+  kCommit,
+  kVerdict,
+  kAlive,
+  kSlotPosted,
+  kLaneNote,
+};
 
 // A frame of this kind, to be filled.
 FieldWriter begun(Kind kind) {
   FieldWriter w;
   w.put(raw(kind));
   return w;
+}
+
+void put(FieldWriter& w, const LaneTerms& t) {
+  w.put(raw(t.kind));
+  w.put(t.version);
+  w.put(t.slot_bytes);
+  w.put(t.host);
+  w.put(t.device);
+}
+
+// Nothing: no such kind.
+std::optional<LaneTerms> terms(FieldReader& r) {
+  LaneTerms t;
+  const auto kind = r.get<uint8_t>();
+  t.kind = LaneKind{kind};
+  t.version = r.get<uint32_t>();
+  t.slot_bytes = r.get<uint32_t>();
+  t.host = r.get<uint64_t>();
+  t.device = r.get<uint64_t>();
+  if (kind > raw(LaneKind::kNccl)) return std::nullopt;
+  return t;
 }
 
 Bytes hello_body(const handoff::Hello& h) {
@@ -36,17 +67,44 @@ Bytes hello_body(const handoff::Hello& h) {
   w.put(h.first);
   w.put(h.stream);
   w.put(h.streams);
+  put(w, h.lane);
   return w.take();
 }
 
-Bytes write(const handoff::Hello& h) {
-  Bytes bytes = hello_body(h);
-  bytes.insert(bytes.end(), h.mac.begin(), h.mac.end());
-  return bytes;
+Bytes ack_body(const handoff::HelloAck& a) {
+  FieldWriter w = begun(Kind::kHelloAck);
+  put(w, a.lane);
+  return w.take();
 }
 
-Bytes write(const handoff::HelloAck&) { return begun(Kind::kHelloAck).take(); }
+Bytes with(Bytes body, const Mac& mac) {
+  body.insert(body.end(), mac.begin(), mac.end());
+  return body;
+}
+
+Mac hmac(std::span<const std::byte> body, HandoffKey key) {
+  Mac mac{};
+  unsigned length = 0;
+  const auto* done =
+      HMAC(EVP_sha256(), &key, sizeof(key), reinterpret_cast<const unsigned char*>(body.data()),
+           body.size(), reinterpret_cast<unsigned char*>(mac.data()), &length);
+  CHECK(done != nullptr && length == mac.size());
+  return mac;
+}
+
+bool same(const Mac& a, const Mac& b) { return CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0; }
+
+Bytes write(const handoff::Hello& h) { return with(hello_body(h), h.mac); }
+Bytes write(const handoff::HelloAck& a) { return with(ack_body(a), a.mac); }
 Bytes write(const handoff::Alive&) { return begun(Kind::kAlive).take(); }
+Bytes write(const handoff::SlotPosted&) { return begun(Kind::kSlotPosted).take(); }
+
+Bytes write(const handoff::LaneNote& n) {
+  CHECK(n.bytes.size() <= kLaneNoteMax);
+  FieldWriter w = begun(Kind::kLaneNote);
+  w.put(n.bytes);
+  return w.take();
+}
 
 Bytes write_head(const handoff::Slice& s, size_t room) {
   CHECK(s.bytes.size() <= kSliceBytesMax);
@@ -108,11 +166,31 @@ Result<handoff::Frame> read_hello(FieldReader& r) {
   h.first = r.get<uint32_t>();
   h.stream = r.get<uint32_t>();
   h.streams = r.get<uint32_t>();
+  const auto lane = terms(r);
   h.mac = r.get<Mac>();
   if (!r.finished()) return malformed("hello has a wrong length");
+  if (!lane) return malformed("hello offers a lane of unknown kind");
+  h.lane = *lane;
   if (h.streams == 0 || h.streams > kHandoffStreamsMax || h.stream >= h.streams)
     return malformed("hello is of a stream that cannot be");
   return handoff::Frame(h);
+}
+
+Result<handoff::Frame> read_ack(FieldReader& r) {
+  handoff::HelloAck a;
+  const auto lane = terms(r);
+  a.mac = r.get<Mac>();
+  if (!r.finished()) return malformed("hello-ack has a wrong length");
+  if (!lane) return malformed("hello-ack takes a lane of unknown kind");
+  a.lane = *lane;
+  return handoff::Frame(a);
+}
+
+Result<handoff::Frame> read_note(FieldReader& r) {
+  const handoff::LaneNote note{r.rest()};
+  if (!r.finished() || note.bytes.size() > kLaneNoteMax)
+    return malformed("a lane's note has a wrong length");
+  return handoff::Frame(note);
 }
 
 handoff::Slice read_head(FieldReader& r) {
@@ -170,7 +248,7 @@ Result<handoff::Frame> decode_handoff(std::span<const std::byte> frame) {
     case Kind::kHello:
       return read_hello(r);
     case Kind::kHelloAck:
-      return whole(r, handoff::HelloAck{}, "hello-ack has a wrong length");
+      return read_ack(r);
     case Kind::kSlice:
       return read_slice(r);
     case Kind::kChunkEnd: {
@@ -192,24 +270,26 @@ Result<handoff::Frame> decode_handoff(std::span<const std::byte> frame) {
       return read_verdict(r);
     case Kind::kAlive:
       return whole(r, handoff::Alive{}, "alive has a wrong length");
+    case Kind::kSlotPosted:
+      return whole(r, handoff::SlotPosted{}, "slot-posted has a wrong length");
+    case Kind::kLaneNote:
+      return read_note(r);
   }
   return malformed("a frame of unknown kind");
 }
 
-Mac hello_mac(const handoff::Hello& hello, HandoffKey key) {
-  const Bytes body = hello_body(hello);
-  Mac mac{};
-  unsigned length = 0;
-  const auto* done =
-      HMAC(EVP_sha256(), &key, sizeof(key), reinterpret_cast<const unsigned char*>(body.data()),
-           body.size(), reinterpret_cast<unsigned char*>(mac.data()), &length);
-  CHECK(done != nullptr && length == mac.size());
-  return mac;
-}
+Mac hello_mac(const handoff::Hello& hello, HandoffKey key) { return hmac(hello_body(hello), key); }
 
 bool hello_mac_ok(const handoff::Hello& hello, HandoffKey key) {
-  const Mac right = hello_mac(hello, key);
-  return CRYPTO_memcmp(right.data(), hello.mac.data(), right.size()) == 0;
+  return same(hello_mac(hello, key), hello.mac);
+}
+
+Mac ack_mac(const handoff::Hello& hello, const handoff::HelloAck& ack, HandoffKey key) {
+  return hmac(with(ack_body(ack), hello.mac), key);
+}
+
+bool ack_mac_ok(const handoff::Hello& hello, const handoff::HelloAck& ack, HandoffKey key) {
+  return same(ack_mac(hello, ack, key), ack.mac);
 }
 
 Digest layout_digest(const ModelCard& card) {

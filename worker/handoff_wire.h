@@ -12,6 +12,7 @@
 #include "protocol/link.h"
 #include "protocol/model_card.h"
 #include "protocol/result.h"
+#include "worker/payload_lane.h"
 
 namespace headrace::worker {
 
@@ -23,11 +24,17 @@ namespace headrace::worker {
 // A chunk is a run of whole blocks (all layers of each) that continues where the last one ended;
 // a slice lies inside one block. So each byte of the hand-off has exactly one place in the stream.
 //
+// Where both ends say kNccl (payload_lane.h), the bytes go by a lane instead of slices:
+//
+//   Hello, <- HelloAck, { SlotPosted... ChunkEnd }..., Commit, <- Verdict; LaneNote both ways.
+//
+// D posts one of its slots for each that P has told of, so none waits for what is still computed.
+//
 // A hand-off may have several channels, streams, each of them as above: stream s of n carries every
 // n-th block, from first + s on, and counts its own chunks. It is over when all have their verdict.
 
 constexpr uint32_t kHandoffMagic = 0x4B565248;  // "HRVK"
-constexpr uint32_t kHandoffVersion = 3;
+constexpr uint32_t kHandoffVersion = 4;
 constexpr uint32_t kHandoffStreamsMax = 8;
 constexpr size_t kSliceBytesMax = size_t{1} << 20;
 // The longest frame: a slice and its header. Set as the links' limit.
@@ -50,11 +57,14 @@ struct Hello {
   uint32_t first = 0;   // block that will come first: D has those before it
   uint32_t stream = 0;  // which of the hand-off's channels this is
   uint32_t streams = 1;
-  Mac mac{};  // HMAC-SHA256 of all the above under the grant's one-time key
+  LaneTerms lane;  // what P offers; with several streams none
+  Mac mac{};       // HMAC-SHA256 of all the above under the grant's one-time key
   bool operator==(const Hello&) const = default;
 };
 
 struct HelloAck {  // D -> P: go on
+  LaneTerms lane;  // kNccl: and make the lane
+  Mac mac{};       // HMAC-SHA256 of hello's MAC and the above under the same key
   bool operator==(const HelloAck&) const = default;
 };
 
@@ -95,7 +105,18 @@ struct Alive {
   bool operator==(const Alive&) const = default;
 };
 
-using Frame = std::variant<Hello, HelloAck, Slice, ChunkEnd, Commit, Verdict, Alive>;
+// One more slot of the lane is full and posted.
+struct SlotPosted {
+  bool operator==(const SlotPosted&) const = default;
+};
+
+// Both ways: of the lane's own. Decoded, it points into the frame.
+struct LaneNote {
+  std::span<const std::byte> bytes;
+};
+
+using Frame =
+    std::variant<Hello, HelloAck, Slice, ChunkEnd, Commit, Verdict, Alive, SlotPosted, LaneNote>;
 
 }  // namespace handoff
 
@@ -106,12 +127,15 @@ Bytes encode_handoff(const handoff::Frame& frame);
 Bytes encode_slice_head(const handoff::Slice& slice);
 // The head of a slice's frame, without bytes; nothing if it is another's.
 std::optional<handoff::Slice> decode_slice_head(std::span<const std::byte> head);
-// Any bytes: kInvalid, never a crash. A Slice in the result lives as long as `frame`.
+// Any bytes: kInvalid, never a crash. A Slice or LaneNote in the result lives as long as `frame`.
 Result<handoff::Frame> decode_handoff(std::span<const std::byte> frame);
 
 Mac hello_mac(const handoff::Hello& hello, HandoffKey key);
 // In constant time.
 bool hello_mac_ok(const handoff::Hello& hello, HandoffKey key);
+// Of the answer to this hello.
+Mac ack_mac(const handoff::Hello& hello, const handoff::HelloAck& ack, HandoffKey key);
+bool ack_mac_ok(const handoff::Hello& hello, const handoff::HelloAck& ack, HandoffKey key);
 
 // What two workers must have in common for one's KV bytes to be the other's: weights, arithmetic,
 // geometry and order of bytes.

@@ -1,13 +1,16 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 
 #include "protocol/messages.h"
+#include "protocol/random.h"
 #include "protocol/slowdown.h"
 #include "worker/handoff_options.h"
+#include "worker/payload_lane.h"
 #include "worker/probes.h"
 
 namespace headrace::worker {
@@ -35,6 +38,10 @@ struct WorkerOptions {
   Duration forget_after = 2s * kSlowdown;  // the link is given up, all is freed
   Duration step_max = 30s;                 // a longer step fails what it carries
   HandoffOptions handoff;
+  // What may move KV beside the channels, for slots of so many bytes; called once, on the worker's
+  // strand, if its blocks are a device's. None: tcp.
+  std::function<std::shared_ptr<LaneSource>(std::shared_ptr<Strand>, Random&, uint64_t slot_bytes)>
+      lanes;
   bool prefix_cache = true;
   Duration drain = 30s;            // what running sequences get after Drain
   std::shared_ptr<Probes> probes;  // none: nobody looks

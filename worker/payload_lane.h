@@ -30,7 +30,7 @@ namespace headrace::worker {
 
 enum class LaneKind : uint8_t { kTcp, kNccl };
 
-// What an end says of itself, in Hello and HelloAck, under hello's MAC. Anything may arrive here.
+// What an end says of itself, in Hello and HelloAck, under their MACs. Anything may arrive here.
 struct LaneTerms {
   LaneKind kind = LaneKind::kTcp;
   uint32_t version = 0;     // of the library; both must be equal
@@ -41,7 +41,7 @@ struct LaneTerms {
 };
 
 constexpr size_t kLaneNoteMax = 256;     // bytes of one note
-constexpr uint32_t kLaneSlotMin = 4096;  // bytes; a smaller announcement is refused
+constexpr uint32_t kLaneSlotMin = 16;  // bytes; a smaller announcement is refused
 constexpr uint32_t kLaneSlotMax = 64u << 20;
 constexpr uint32_t kLaneSlotsMax = 16;  // posted at a time, each end
 

@@ -37,6 +37,10 @@ Worker::~Worker() = default;
 
 Status Worker::start(Ref<Uplink> uplink) {
   CHECK(!receiver_ && !uplink_);
+  if (stage_ && options_.lanes) {
+    const uint64_t slot_bytes = stage_->slot_blocks() * engine_.card().block_bytes;
+    if (slot_bytes <= kLaneSlotMax) lanes_ = options_.lanes(strand_, random_, slot_bytes);
+  }
   if (options_.role != Role::kPrefill) {
     if (Status status = open_kv_channel(); !status.ok()) return status;
   }
@@ -75,7 +79,7 @@ Status Worker::open_kv_channel() {
 }
 
 BlockMemory Worker::block_memory() {
-  return {[this](BlockId id) { return engine_.host_block(id); }, stage_.get()};
+  return {[this](BlockId id) { return engine_.host_block(id); }, stage_.get(), lanes_};
 }
 
 // As peers reach it.
@@ -169,6 +173,7 @@ void Worker::sweep() {
   sweep_due_ = now + kSweepEvery;
   if (!planted(Mistake::kWorkerSweepsOnce))
     sweep_timer_ = strand_->after(kSweepEvery, [this] { sweep(); });
+  if (lanes_) lanes_->sweep();
   if (receiver_) receiver_->sweep();
   for (auto& [key, s] : sequences_) {
     if (s.sender) s.sender->sweep();
@@ -271,8 +276,8 @@ void Worker::copies_over(TransferId transfer) {
   }
 }
 
-// Each sweep. Who has not stopped writing by now goes on by itself: its blocks are set apart. Sweeps
-// count, not time: a process that was held up has not looked meanwhile.
+// Each sweep. Who has not stopped writing by now goes on by itself: its blocks are set apart.
+// Sweeps count, not time: a process that was held up has not looked meanwhile.
 void Worker::check_copies() {
   std::vector<Key> over;
   for (auto& [key, s] : sequences_) {

@@ -209,6 +209,7 @@ class Worker : public std::enable_shared_from_this<Worker> {
 
   // worker_drain.cc: its end, and how it stands
   void check_drain(Instant now);
+  Status health(Instant now) const;
   void report_gauges(Instant now);
   void report_received(Sequence& s, const Status& status);
   void report_sent(Sequence& s, const Status& status);
@@ -227,6 +228,7 @@ class Worker : public std::enable_shared_from_this<Worker> {
   PrefixCache cache_;
   Quarantine quarantine_;
   std::unique_ptr<BlockStage> stage_;  // where the host cannot use the blocks as its own memory
+  std::shared_ptr<LaneSource> lanes_;  // or none: hand-offs go over tcp
   CorrectionLearner learner_;
   SaturationMeter meter_;
   std::shared_ptr<Probes> probes_;  // never null

@@ -19,10 +19,16 @@ void Worker::on(Drain m) {
   if (m.done) drain_->done.push_back(std::move(m.done));
 }
 
+// Not ok: it is to be started again.
+Status Worker::health(Instant now) const {
+  Status status = quarantine_.health(now);
+  return status.ok() && lanes_ ? lanes_->health() : status;
+}
+
 // Each sweep. The end is told a sweep after the last word, which so has left by then.
 void Worker::check_drain(Instant now) {
   if (!drain_) {
-    if (quarantine_.health(now).ok()) return;
+    if (health(now).ok()) return;
     on(Drain{options_.drain, {}});  // sick: to be started again
   }
   const bool forgets = planted(Mistake::kDrainForgets);

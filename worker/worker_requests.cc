@@ -312,7 +312,7 @@ void Worker::received(TransferId transfer, Status status) {
 
 Status Worker::takes_work() const {
   if (draining()) return error(Errc::kUnavailable, "this worker drains");
-  return quarantine_.health(strand_->now());
+  return health(strand_->now());
 }
 
 uint32_t Worker::count(Stage stage) const {

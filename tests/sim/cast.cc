@@ -109,7 +109,11 @@ std::string words(const worker::handoff::Frame& frame) {
                [](const ChunkEnd& m) { return "ChunkEnd " + std::to_string(m.chunk); },
                [](const Commit& m) { return "Commit of chunks " + std::to_string(m.chunks); },
                [](const Verdict& m) { return "Verdict " + m.status.message; },
-               [](const Alive&) { return std::string("Alive"); }},
+               [](const Alive&) { return std::string("Alive"); },
+               [](const SlotPosted&) { return std::string("SlotPosted"); },
+               [](const LaneNote& m) {
+                 return "LaneNote of " + std::to_string(m.bytes.size()) + " bytes";
+               }},
       frame);
 }
 

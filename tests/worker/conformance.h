@@ -22,6 +22,9 @@ struct Transport {
   std::function<std::shared_ptr<Strand>()> strand;
   Endpoint home;        // where to listen
   bool staged = false;  // blocks are a simulated device's
+  // What moves slots beside the channels, or none.
+  std::function<std::shared_ptr<LaneSource>(const std::shared_ptr<Strand>&, uint64_t slot_bytes)>
+      lanes = {};
 };
 
 // Against hanging; no case passes or fails by how long something took.
@@ -106,6 +109,8 @@ class Device {
   std::vector<std::byte> memory_;
   sim::SimCopies copies_;
   std::unique_ptr<BlockStage> stage_;
+  const decltype(Transport::lanes) make_lanes_;
+  std::shared_ptr<LaneSource> lanes_;
   Timer timer_;
 };
 

@@ -15,7 +15,8 @@ Device::Device(const Transport& transport, uint64_t id, DeviceShape s, HandoffOp
       network_(transport.network),
       staged_(transport.staged),
       memory_(s.blocks * s.block_bytes),
-      copies_(*strand, memory_, s.block_bytes) {
+      copies_(*strand, memory_, s.block_bytes),
+      make_lanes_(transport.lanes) {
   on_strand(strand, [&] {
     stage_ = std::make_unique<BlockStage>(strand, copies_, [](const auto&) { std::abort(); });
     listen(transport.home);
@@ -29,17 +30,19 @@ Device::~Device() {
     timer_.cancel();
     senders.clear();
     receiver = nullptr;
+    lanes_ = nullptr;
     stage_ = nullptr;
   });
   on_strand(strand, [] {});  // what they let go later
 }
 
 BlockMemory Device::memory() {
-  if (staged_) return {{}, stage_.get()};
+  if (staged_) return {{}, stage_.get(), lanes_};
   return {[this](BlockId id) { return memory_.data() + raw(id) * shape.block_bytes; }};
 }
 
 void Device::listen(const Endpoint& at) {
+  if (make_lanes_) lanes_ = make_lanes_(strand, stage_->slot_blocks() * shape.block_bytes);
   HandoffReceiver::Host host;
   host.ours = [](BlockRef) { return true; };
   host.memory = memory();
@@ -55,6 +58,7 @@ void Device::listen(const Endpoint& at) {
 void Device::sweep() {
   timer_ = strand->after(20ms, [this] { sweep(); });
   if (!sweeps) return;
+  if (lanes_) lanes_->sweep();
   if (receiver) receiver->sweep();
   for (auto& [id, s] : senders) s->sweep();
 }

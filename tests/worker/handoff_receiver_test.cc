@@ -150,6 +150,8 @@ TEST_CASE("every departure from the right hand-off is rejected") {
       [](auto& f) { f.insert(f.begin(), handoff::Hello{}); },
       [](auto& f) { f.insert(f.begin(), handoff::HelloAck{}); },
       [](auto& f) { f.insert(f.begin(), handoff::Verdict{}); },
+      [](auto& f) { f.insert(f.begin(), handoff::SlotPosted{}); },  // no lane was agreed upon
+      [](auto& f) { f.insert(f.begin(), handoff::LaneNote{}); },
       [](auto& f) { f.pop_back(); },  // no commit: the sender goes silent
   };
   for (size_t i = 0; i < wrongs.size(); ++i) {

@@ -32,7 +32,12 @@ struct HandoffRig {
   static inline const HandoffKey kKey{7, 8};
   static inline const Incarnation kDecode{9, 10};
 
-  explicit HandoffRig(Blocks where = Blocks::kHost) : staged(where == Blocks::kStaged) {
+  explicit HandoffRig(Blocks where = Blocks::kHost,
+                      std::shared_ptr<LaneSource> lanes_of_p = nullptr,
+                      std::shared_ptr<LaneSource> lanes_of_d = nullptr)
+      : staged(where == Blocks::kStaged),
+        p_lanes(std::move(lanes_of_p)),
+        d_lanes(std::move(lanes_of_d)) {
     options.slice_bytes = 300;
     p_stage = std::make_unique<BlockStage>(p_strand, p_copies, [this](const auto&) { ++lost; });
     d_stage = std::make_unique<BlockStage>(d_strand, d_copies, [this](const auto&) { ++lost; });
@@ -48,6 +53,7 @@ struct HandoffRig {
     HandoffReceiver::Host host;
     host.ours = [this](BlockRef ref) { return !gone.contains(raw(ref.block)); };
     host.memory = memory(target, d_stage);
+    host.memory.lanes = d_lanes;
     host.stopped = [this](TransferId t) { stopped.push_back(t); };
     host.began = [this](TransferId t) { began.push_back(t); };
     host.ended = [this](TransferId t, Status s) { ended[t] = std::move(s); };
@@ -94,8 +100,9 @@ struct HandoffRig {
   }
   void dial(SendJob j) {
     p_strand->post([this, job = std::move(j)] {
-      sender = std::make_unique<HandoffSender>(p_strand, p->network(), options, job,
-                                               memory(source, p_stage),
+      BlockMemory blocks = memory(source, p_stage);
+      blocks.lanes = p_lanes;
+      sender = std::make_unique<HandoffSender>(p_strand, p->network(), options, job, blocks,
                                                [this](Status s) { done = std::move(s); });
     });
   }
@@ -113,6 +120,20 @@ struct HandoffRig {
                       target.begin() + static_cast<ptrdiff_t>(to * kBlockBytes));
   }
 
+  // How many slots for the way in can be lent at once.
+  size_t free_slots(Strand& strand, BlockStage& stage) {
+    const auto got = std::make_shared<std::vector<BlockStage::SlotPtr>>();
+    for (uint32_t i = 0; i < kernels::kCopySlots; ++i) {
+      strand.post([&stage, weak = std::weak_ptr(got)] {
+        stage.lend(kernels::CopyWay::kIn, [weak](BlockStage::SlotPtr slot) {
+          if (const auto all = weak.lock()) all->push_back(std::move(slot));
+        });
+      });
+    }
+    world.run_for(20ms);
+    return got->size();
+  }
+
   sim::SimWorld world{{.seed = 1}};
   sim::SimProcess* p = &world.spawn("p");
   sim::SimProcess* d = &world.spawn("d");
@@ -122,6 +143,7 @@ struct HandoffRig {
   std::vector<std::byte> source = std::vector<std::byte>(kBlocks * kBlockBytes);
   std::vector<std::byte> target = std::vector<std::byte>(kBlocks * kBlockBytes);
   const bool staged;
+  const std::shared_ptr<LaneSource> p_lanes, d_lanes;  // or none
   sim::SimCopies p_copies{*p_strand, source, kBlockBytes};
   sim::SimCopies d_copies{*d_strand, target, kBlockBytes};
   std::unique_ptr<BlockStage> p_stage;

@@ -179,15 +179,21 @@ TEST_CASE("signs of life keep both sides patient while P computes") {
 TEST_CASE("a frame that is not D's to send ends it") {
   for (const handoff::Frame& frame :
        {handoff::Frame(handoff::Verdict{}), handoff::Frame(handoff::Commit{}),
-        handoff::Frame(handoff::HelloAck{})}) {
+        handoff::Frame(handoff::HelloAck{}), handoff::Frame(handoff::SlotPosted{}),
+        handoff::Frame(handoff::LaneNote{})}) {
     HandoffRig rig;
     std::vector<std::shared_ptr<Link>> kept;
     auto door = rig.d->network().listen({"d", 99}, {}, rig.d_strand, [&](auto link) {
       const std::shared_ptr<Link> l = std::move(link);
       kept.push_back(l);
       l->start(
-          [l = l.get(), &frame](const Bytes&) {
-            l->send(encode_handoff(handoff::HelloAck{}));
+          [l = l.get(), &frame](const Bytes& said) {
+            const auto heard = decode_handoff(said);
+            const auto* hello = heard ? std::get_if<handoff::Hello>(&*heard) : nullptr;
+            if (hello == nullptr) return;
+            handoff::HelloAck ack;
+            ack.mac = ack_mac(*hello, ack, HandoffRig::kKey);
+            l->send(encode_handoff(ack));
             l->send(encode_handoff(frame));
           },
           [](const Status&) {});
@@ -198,6 +204,34 @@ TEST_CASE("a frame that is not D's to send ends it") {
     rig.world.run_for(100ms);
     REQUIRE(rig.done.has_value());
     CHECK(rig.done->code == Errc::kDisconnected);  // to be tried elsewhere
+  }
+}
+
+TEST_CASE("an answer to hello that is not signed, or takes a lane not offered, ends it") {
+  for (const bool is_signed : {false, true}) {
+    HandoffRig rig;
+    std::vector<std::shared_ptr<Link>> kept;
+    auto door = rig.d->network().listen({"d", 99}, {}, rig.d_strand, [&](auto link) {
+      const std::shared_ptr<Link> l = std::move(link);
+      kept.push_back(l);
+      l->start(
+          [l = l.get(), is_signed](const Bytes& said) {
+            const auto heard = decode_handoff(said);
+            handoff::HelloAck ack;
+            if (is_signed) {
+              ack.lane = {LaneKind::kNccl, 22809, 4096, 1, 2};
+              ack.mac = ack_mac(std::get<handoff::Hello>(*heard), ack, HandoffRig::kKey);
+            }
+            l->send(encode_handoff(ack));
+          },
+          [](const Status&) {});
+    });
+    SendJob job = rig.job(rig.grant(16));
+    job.grant.endpoint = (*door)->endpoint();
+    rig.dial(job);
+    rig.world.run_for(100ms);
+    REQUIRE(rig.done.has_value());
+    CHECK(rig.done->message.find(is_signed ? "not offered" : "not signed") != std::string::npos);
   }
 }
 

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <utility>
+#include <vector>
 
 #include "protocol/random.h"
 
@@ -36,7 +38,12 @@ TEST_CASE("each frame comes back as it was") {
   handoff::Hello hello = some_hello();
   hello.mac = hello_mac(hello, {10, 11});
   CHECK(round_trip(hello) == hello);
-  CHECK(round_trip(handoff::HelloAck{}) == handoff::HelloAck{});
+  hello.lane = {LaneKind::kNccl, 22809, 1 << 20, 3, 4};
+  CHECK(round_trip(hello) == hello);
+  handoff::HelloAck ack{hello.lane, {}};
+  ack.mac = ack_mac(hello, ack, {10, 11});
+  CHECK(round_trip(ack) == ack);
+  CHECK(round_trip(handoff::SlotPosted{}) == handoff::SlotPosted{});
   CHECK(round_trip(handoff::Alive{}) == handoff::Alive{});
   const handoff::ChunkEnd end{1, 2, 3, 0xDEADBEEF};
   CHECK(round_trip(end) == end);
@@ -57,6 +64,41 @@ TEST_CASE("each frame comes back as it was") {
   CHECK(slice.offset == 4);
   CHECK(slice.bytes.size() == 100);
   CHECK(std::memcmp(slice.bytes.data(), data.data(), 100) == 0);
+}
+
+TEST_CASE("a lane's note comes back, or is too long") {
+  const std::vector<std::byte> said(kLaneNoteMax, std::byte{7});
+  Bytes frame = encode_handoff(handoff::LaneNote{said});
+  const auto back = decode_handoff(frame);
+  REQUIRE(back.has_value());
+  CHECK(std::ranges::equal(std::get<handoff::LaneNote>(*back).bytes, said));
+  frame.push_back(std::byte{7});
+  CHECK_FALSE(decode_handoff(frame).has_value());
+}
+
+TEST_CASE("an answer's MAC covers its lane and the hello it answers") {
+  const HandoffKey key{10, 11};
+  handoff::Hello hello = some_hello();
+  hello.mac = hello_mac(hello, key);
+  handoff::HelloAck ack{{LaneKind::kNccl, 22809, 4096, 1, 2}, {}};
+  ack.mac = ack_mac(hello, ack, key);
+  CHECK(ack_mac_ok(hello, ack, key));
+  CHECK_FALSE(ack_mac_ok(hello, ack, {10, 12}));
+  for (const auto& change : std::vector<std::function<void(LaneTerms&)>>{
+           [](LaneTerms& t) { t.kind = LaneKind::kTcp; }, [](LaneTerms& t) { ++t.version; },
+           [](LaneTerms& t) { ++t.slot_bytes; }, [](LaneTerms& t) { ++t.host; },
+           [](LaneTerms& t) { ++t.device; }}) {
+    handoff::HelloAck other = ack;
+    change(other.lane);
+    CHECK_FALSE(ack_mac_ok(hello, other, key));
+    handoff::Hello offer = hello;
+    change(offer.lane);
+    if (offer.lane != hello.lane) CHECK_FALSE(hello_mac_ok(offer, key));
+  }
+  handoff::Hello another = hello;
+  another.attempt = Attempt{99};
+  another.mac = hello_mac(another, key);
+  CHECK_FALSE(ack_mac_ok(another, ack, key));
 }
 
 TEST_CASE("a frame cut anywhere, or with a byte too many, is refused") {

@@ -1,0 +1,118 @@
+// What comes by a lane, and what a lane's end leaves behind at D: worker/handoff_receiver_lane.cc.
+#include <doctest/doctest.h>
+
+#include "tests/worker/fake_lanes.h"
+#include "tests/worker/handoff_rig.h"
+
+namespace headrace::worker {
+namespace {
+
+// Four blocks from P to D, announced and posted, nothing moved yet; slots take three.
+struct LaneRig {
+  LaneRig() {
+    rig.receiver->expect(g);
+    rig.dial(rig.job(g));
+    rig.push({0, 1, 2, 3}, true);
+    rig.world.run_for(100ms);
+    REQUIRE(p_lanes->lanes.size() == 1);
+    REQUIRE(d_lanes->lanes.size() == 1);
+    REQUIRE(p().posted.size() == 2);
+    REQUIRE(d().posted.size() == 2);
+  }
+  FakeLane& p() { return *p_lanes->lanes[0]; }
+  FakeLane& d() { return *d_lanes->lanes[0]; }
+  // Moves what can be moved, until nothing can.
+  void move(const std::function<void(LaneSlot&)>& change = {}) {
+    for (bool more = true; more; rig.world.run_for(20ms)) more = shift(p(), d(), change);
+  }
+  Status outcome() {
+    rig.world.run_for(100ms);
+    REQUIRE(rig.ended.contains(g.transfer));
+    return rig.ended.at(g.transfer);
+  }
+  size_t free_slots() { return rig.free_slots(*rig.d_strand, *rig.d_stage); }
+
+  std::shared_ptr<FakeLanes> p_lanes = std::make_shared<FakeLanes>();
+  std::shared_ptr<FakeLanes> d_lanes = std::make_shared<FakeLanes>();
+  HandoffRig rig{Blocks::kStaged, p_lanes, d_lanes};
+  const ReceiveGrant g = rig.grant(64);
+};
+
+TEST_CASE("the end of a chunk, and the commit, wait for the slots that they overtook") {
+  LaneRig r;
+  CHECK(r.rig.ended.empty());
+  REQUIRE(shift(r.p(), r.d()));
+  r.rig.world.run_for(100ms);
+  CHECK(r.rig.ended.empty());
+  r.move();
+  CHECK(r.outcome().ok());
+  REQUIRE(r.rig.done.has_value());
+  CHECK(r.rig.done->ok());
+  for (uint32_t b = 0; b < 4; ++b) CHECK(r.rig.arrived(b, 2 * b));
+  CHECK(r.rig.receiver->bytes_received() == 4 * HandoffRig::kBlockBytes);
+  CHECK(r.free_slots() == kernels::kCopySlots);
+}
+
+TEST_CASE("a slot that holds no whole blocks, or too many, is refused") {
+  std::vector<std::byte> much(5 * HandoffRig::kBlockBytes);
+  for (const size_t bytes : {size_t{0}, size_t{999}, size_t{1001}, much.size()}) {
+    CAPTURE(bytes);
+    LaneRig r;
+    shift(r.p(), r.d(), [&](LaneSlot& slot) { slot.memory = std::span(much).first(bytes); });
+    CHECK(r.outcome().message.find("a slot of " + std::to_string(bytes)) != std::string::npos);
+    CHECK(r.d().endings == std::vector{LaneEnding::kCorrupt});
+    CHECK(!r.rig.done->ok());
+  }
+}
+
+TEST_CASE("a bit flipped on the lane is found, and the lane hears of it") {
+  LaneRig r;
+  r.move([](LaneSlot& slot) { slot.memory[77] ^= std::byte{4}; });
+  CHECK(r.outcome().message.find("CRC") != std::string::npos);
+  CHECK(r.d().endings == std::vector{LaneEnding::kCorrupt});
+}
+
+TEST_CASE("a broken lane ends the hand-off at both ends") {
+  LaneRig r;
+  r.d().host.failed(error(Errc::kDeadline, "it hangs"));
+  CHECK(r.outcome().code == Errc::kDisconnected);
+  REQUIRE(r.rig.done.has_value());
+  CHECK(r.rig.done->message.find("it hangs") != std::string::npos);
+  CHECK(r.free_slots() == kernels::kCopySlots);
+}
+
+TEST_CASE("a lane that is not quiet keeps its channel and slots, and nobody waits for it") {
+  LaneRig r;
+  r.d().state_at_end = r.p().state_at_end = LaneState::kBusy;
+  r.d().host.failed(error(Errc::kDeadline, "it hangs"));
+  CHECK(!r.outcome().ok());
+  CHECK(r.rig.receiver->forget(r.g.transfer));
+  CHECK(r.free_slots() == kernels::kCopySlots - 2);
+  CHECK(!r.rig.done.has_value());  // P waits for its lane
+  // Notes go on.
+  const size_t before = r.p().notes.size();
+  r.d().host.tell(Bytes(3));
+  r.p().host.tell(Bytes(4));
+  r.rig.world.run_for(50ms);
+  CHECK(r.p().notes.size() == before + 1);
+  CHECK(r.d().notes.back().size() == 4);
+  FakeLane& d = r.d();
+  SUBCASE("quiet") {
+    d.host.quiet();
+    CHECK(r.free_slots() == kernels::kCopySlots);
+  }
+  SUBCASE("lost") {
+    d.host.lost(error(Errc::kDeadline, "for ever"));
+    CHECK(r.free_slots() == kernels::kCopySlots - 2);
+  }
+  // D's end of the channel is closed: P's lane hears no note any more.
+  r.rig.world.run_for(50ms);
+  CHECK(r.p().endings == std::vector{LaneEnding::kOver, LaneEnding::kCut});
+  r.p().host.quiet();
+  r.rig.world.run_for(50ms);
+  REQUIRE(r.rig.done.has_value());
+  CHECK(!r.rig.done->ok());
+}
+
+}  // namespace
+}  // namespace headrace::worker

@@ -1,0 +1,87 @@
+// What HandoffReceiver does where the bytes come by a lane.
+#include <utility>
+
+#include "protocol/check.h"
+#include "worker/handoff_receiver.h"
+#include "worker/handoff_wrong.h"
+
+namespace headrace::worker {
+
+// kTcp: by slices.
+LaneTerms HandoffReceiver::open_lane(const ChannelPtr& channel, const handoff::Hello& hello) {
+  const BlockMemory& memory = host_.memory;
+  if (memory.stage == nullptr || memory.lanes == nullptr || hello.streams != 1) return {};
+  const LaneTerms answer = memory.lanes->answer(hello.prefill, hello.lane);
+  if (answer.kind == LaneKind::kTcp) return answer;
+  // The lane is the channel's: no callback of it comes when that is gone.
+  const auto on_channel = [weak = std::weak_ptr(channel)](auto f) {
+    if (const auto c = weak.lock()) f(c);
+  };
+  HandoffLane::Host host;
+  host.tell = [this, on_channel](const Bytes& note) {
+    on_channel([&](const ChannelPtr& c) {
+      if (c->link) send(*c, handoff::LaneNote{note});
+    });
+  };
+  host.moved = [this, on_channel](BlockStage::SlotPtr slot, size_t bytes) {
+    on_channel([&](const ChannelPtr& c) { slot_moved(c, std::move(slot), bytes); });
+  };
+  host.failed = [this, on_channel](const Status& why) {
+    on_channel([&](const ChannelPtr& c) { end(c, error(Errc::kDisconnected, why.message)); });
+  };
+  host.quiet = [this, on_channel] { on_channel([&](const ChannelPtr& c) { let_go(c); }); };
+  channel->lane = std::make_unique<HandoffLane>(memory.lanes, LaneEnd::kDecode, hello.prefill,
+                                                hello.lane, std::move(host));
+  return answer;
+}
+
+void HandoffReceiver::on_note(const ChannelPtr& channel, const handoff::LaneNote& note) {
+  if (!channel->lane) return end(channel, wrong("a lane's note without a lane"));
+  const Status status = channel->lane->heard(note.bytes);
+  if (!status.ok() && !channel->over) end(channel, wrong(status.message));
+}
+
+// A slot of ours for one of P's.
+Status HandoffReceiver::on(const ChannelPtr& channel, const handoff::SlotPosted&) {
+  if (!channel->lane) return wrong("a slot without a lane");
+  if (channel->slots_due == kLaneSlotsMax) {
+    return wrong("more than " + std::to_string(kLaneSlotsMax) + " slots at a time, the limit");
+  }
+  ++channel->slots_due;
+  host_.memory.stage->lend(kernels::CopyWay::kIn,
+                           [weak = std::weak_ptr(channel)](const BlockStage::SlotPtr& slot) {
+                             const auto c = weak.lock();
+                             if (c && !c->over) c->lane->post(slot, slot->device().size());
+                           });
+  return {};
+}
+
+// Bytes have come: whole blocks, the next of the sequence.
+void HandoffReceiver::slot_moved(const ChannelPtr& channel, BlockStage::SlotPtr slot,
+                                 size_t bytes) {
+  if (channel->over) return;
+  CHECK(channel->slots_due > 0);
+  --channel->slots_due;
+  const ReceiveGrant& grant = expected_.at(channel->transfer).grant;
+  const uint64_t blocks = bytes / layout_.block_bytes;
+  if (blocks == 0 || bytes % layout_.block_bytes != 0 ||
+      blocks > blocks_of(grant) - channel->block) {
+    channel->ending = LaneEnding::kCorrupt;
+    return end(channel, wrong("a slot of " + std::to_string(bytes) + " bytes"));
+  }
+  const Instant now = strand_->now();
+  if (channel->times.bytes == 0) {
+    channel->times.first = now;
+  } else if (channel->block != channel->chunk_first) {
+    channel->times.on_wire += now - channel->progress;
+  }
+  channel->progress = now;
+  channel->times.bytes += bytes;
+  bytes_received_ += bytes;
+  channel->slot = std::move(slot);
+  channel->slot_first = channel->block;
+  channel->block += static_cast<uint32_t>(blocks);
+  scatter(channel, grant);
+}
+
+}  // namespace headrace::worker
