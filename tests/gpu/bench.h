@@ -48,6 +48,7 @@ class Bench {
   Bench(const Bench&) = delete;
 
   const Scale& scale() const { return scale_; }
+  int ordinal() const { return ordinal_; }
   int processors() const { return processors_; }
   cudaStream_t stream() const { return stream_.get(); }
   void wait() const { stream_.wait(); }

@@ -37,6 +37,7 @@ constexpr uint32_t kRing = 4;  // slots at a time, as a hand-off has
 constexpr int kHangSeconds = 60;
 constexpr uint32_t kSharesGpu = 23000;  // from this version on two ranks may use one GPU
 constexpr int kRounds = 5;
+constexpr unsigned char kByte = 0xa7;
 constexpr size_t kChecked = 4096;  // bytes that are looked at
 
 void must(bool held, const std::string& what) {
@@ -107,7 +108,7 @@ void send_to_itself(int ordinal, size_t bytes) {
   void *from = nullptr, *to = nullptr;
   must(cudaMalloc(&from, bytes), "memory");
   must(cudaMalloc(&to, bytes), "memory");
-  std::vector<unsigned char> sent(kChecked, 0xa7), got(kChecked);
+  std::vector<unsigned char> sent(kChecked, kByte), got(kChecked);
   must(cudaMemcpy(from, sent.data(), kChecked, cudaMemcpyHostToDevice), "a copy");
   double best = 1e9;
   for (int i = 0; i < kRounds; ++i) {
@@ -173,7 +174,7 @@ class Rank {
     for (uint32_t i = 0; i < kRing; ++i) {
       void* memory = nullptr;
       must(cudaMalloc(&memory, kSlotBytes), "memory");
-      must(cudaMemset(memory, 7, end_ == LaneEnd::kPrefill ? kSlotBytes : 0), "memory");
+      must(cudaMemset(memory, end_ == LaneEnd::kPrefill ? kByte : 0, kSlotBytes), "memory");
       ring_.push_back(static_cast<std::byte*>(memory));
     }
   }
@@ -195,6 +196,9 @@ class Rank {
     until([&] { return byes_ >= met_; }, "the other rank");
   }
   void close() {
+    std::vector<unsigned char> got(kSlotBytes);
+    must(cudaMemcpy(got.data(), ring_[0], kSlotBytes, cudaMemcpyDeviceToHost), "a copy");
+    must(got == std::vector<unsigned char>(kSlotBytes, kByte), "other bytes came than were sent");
     if (lane_->close(LaneEnding::kOver) == LaneState::kBusy)
       until([&] { return lane_->state() != LaneState::kBusy; }, "the lane's end");
   }

@@ -28,12 +28,17 @@ class Run:
     """Where programs and files are, and how long there is."""
 
     def __init__(self, build, work, device, emulated, models):
-        self.build, self.work, self.device, self.emulated = build, work, device, emulated
+        self.build, self.work, self.emulated = build, work, emulated
         self.models = models
         self.environment = {k: v for k, v in os.environ.items()
                             if not k.startswith("HEADRACE_") or k in ("HEADRACE_NCCL_LIBRARY",
                                                                       "HEADRACE_CUBLASLT")}
         self.environment["XDG_STATE_HOME"] = str(work / "state")
+        # All programs see this one GPU and no other, as cuda:0; numbered as nvidia-smi does it.
+        seen = self.environment.get("CUDA_VISIBLE_DEVICES", "").split(",")
+        self.visible = seen[device] if seen[0] and device < len(seen) else str(device)
+        self.environment |= {"CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+                             "CUDA_VISIBLE_DEVICES": self.visible}
         if emulated:
             self.environment |= {"HEADRACE_SIMT_STREAMS": "threaded",
                                  "HEADRACE_SIMT_MEMORY": str(1280 << 20),
@@ -46,16 +51,23 @@ class Run:
         "headrace": ("headrace", "headrace_emulated"),
     }
 
-    def program(self, name, emulated=None):
-        words = self.PROGRAMS[name]
-        path = self.build / words[self.emulated if emulated is None else emulated]
+    def program(self, name):
+        path = self.build / self.PROGRAMS[name][self.emulated]
         if not path.exists():
             raise Missing(f"{path.name} is not built")
         return path
 
     def measure(self, part, *words):
         tiny = ["--tiny", "--each", "0"] if self.emulated else []
-        return [self.program("measure"), part, "--device", self.device, *tiny, *words]
+        return [self.program("measure"), part, *tiny, *words]
+
+    def reference(self):
+        """What does the wrappers on the emulator: of this build, or of the one for tests."""
+        name = self.PROGRAMS["measure"][True]
+        for build in (self.build, TREE / "build" / "release"):
+            if (build / name).exists():
+                return build / name
+        raise Missing(f"{pathlib.Path(name).name} is not built")
 
     def setting(self, name):
         """Of the build's configuration."""
@@ -74,14 +86,14 @@ def limits(of, left, on_row):
 
 def wrappers(of, left, on_row):
     """Each wrapper of the facade on the device, and by its emulated body."""
-    real, emulated = {}, []
+    reference, real, emulated = of.reference(), {}, []
     failure = None
     try:
         run_rows(of.measure("wrappers"), left(), of.environment,
                  lambda row: real.__setitem__(row["wrapper"], row))
     except Failed as error:
         failure = error
-    run_rows([of.program("measure", emulated=True), "wrappers"], left(),
+    run_rows([reference, "wrappers"], left(),
              of.environment | {"HEADRACE_SIMT_STREAMS": "threaded"}, emulated.append)
     rows = [compare.compare(real.get(row["wrapper"]), row) for row in emulated]
     for row in rows:
@@ -189,7 +201,7 @@ def nccl(of, left, on_row):
                 else "tests/worker/nccl/libnccl_stand_in.so"))
             environment["HEADRACE_SIMT_NCCL"] = "version=23000"
         try:
-            run_rows([program, what, "--devices", f"{of.device},{of.device}", "--mib", mib],
+            run_rows([program, what, "--devices", "0,0", "--mib", mib],
                      min(60, left()), environment, on_row)
         except Failed as error:
             failures.append(f"{what}: {error}")
@@ -205,8 +217,9 @@ def prefill_decode(of, left, on_row):
         raise Missing(f"no {' or '.join(names)} in {of.models}")
     of.program("headrace")
     options = [] if of.emulated else ["--kv-blocks", "1024"]
-    sizes = [(45, 6)] if of.emulated else [(64, 32), (1000, 32), (4000, 32)]
-    split.measure(of, f"cuda:{of.device}", found[0], options, sizes, time.monotonic() + left(),
+    small = found[0].name != SMOL
+    sizes = [(45, 6)] if small else [(64, 32), (1000, 32), (4000, 32)]
+    split.measure(of, "cuda:0", found[0], options, sizes, time.monotonic() + left(),
                   lambda row: on_row({"model": found[0].name} | row))
 
 

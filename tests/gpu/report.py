@@ -8,6 +8,8 @@ import platform
 import re
 import subprocess
 
+import clocks
+
 KERNELS = ("products", "attention", "rows")
 
 
@@ -64,10 +66,7 @@ def machine(device):
     """What is known of it without a GPU's memory: none of it is needed."""
     found = {"date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
              "processors": os.cpu_count(), "system": platform.platform()}
-    query = "name,driver_version,clocks.max.sm,clocks.max.mem,clocks.sm,power.limit,persistence_mode"
-    line = said_by("nvidia-smi", f"--id={device}", "--format=csv,noheader", f"--query-gpu={query}")
-    if line:
-        found["nvidia_smi"] = dict(zip(query.split(","), (v.strip() for v in line.split(","))))
+    found["nvidia_smi"] = clocks.described(device)
     try:
         with open("/proc/driver/nvidia/version") as file:
             match = re.search(r"\d+\.\d+(\.\d+)?", file.readline())
@@ -158,6 +157,12 @@ def split_lines(rows):
                number(row["tokens_per_second"], 0), size(int(row["bytes"])), number(rate, 2))
 
 
+def span(part, name):
+    """Of what was seen while a part ran."""
+    seen = part.get("clocks", {}).get(name)
+    return f"{seen[0]:.0f} to {seen[1]:.0f}" if seen else ""
+
+
 def part_table(name, rows):
     if name in KERNELS:
         return table(("operation", "shape", "rows", "µs", "p90", "GB/s", "TFLOP/s", "wall",
@@ -186,7 +191,7 @@ def part_table(name, rows):
 
 def markdown(result):
     gpu = result["gpu"].get("gpu", "no GPU")
-    smi = result["machine"].get("nvidia_smi", {})
+    smi = result["machine"]["nvidia_smi"]
     out = [f"# {gpu}, {result['machine']['date'][:10]}" + (", emulated" if result["emulated"] else ""),
            ""]
     facts = [("GPU", gpu), ("memory", size(result["gpu"].get("memory", 0))),
@@ -196,8 +201,9 @@ def markdown(result):
              ("headrace", result["headrace"]), ("system", result["machine"]["system"]),
              *((k, v) for k, v in smi.items() if k not in ("name", "driver_version"))]
     out += table(("", ""), facts)
-    out += table(("part", "", "s", ""), [(p["name"], p["state"], number(p["seconds"]),
-                                          p.get("why", "")) for p in result["parts"]])
+    out += table(("part", "", "s", "SM clock, MHz", "W", ""),
+                 [(p["name"], p["state"], number(p["seconds"]), span(p, "clocks.sm"),
+                   span(p, "power.draw"), p.get("why", "")) for p in result["parts"]])
     for part in result["parts"]:
         lines = part_table(part["name"], part["rows"])
         if lines:

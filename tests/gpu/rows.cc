@@ -24,7 +24,7 @@ struct Widths {
 };
 
 Widths widths(bool tiny) {
-  if (tiny) return {64, 128, 512, {1, 3}, {2}};
+  if (tiny) return {64, 128, 256, {1, 3}, {1}};
   return {4096, 14336, 128256, {1, 32, 512, 4096}, {1, 32, 128}};
 }
 

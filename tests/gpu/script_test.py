@@ -35,6 +35,12 @@ shift 4
 "$@" || exit $?
 echo "========= ERROR SUMMARY: 0 errors"
 """
+SMI = """#!/bin/sh
+case "$*" in
+*--loop-ms*) echo "1980, 2619, 40, 300.5"; echo "1755, 2619, [N/A], 690"; exec sleep 600 ;;
+*) echo "A GPU, 580.1, 1980, 2619, 700, Enabled" ;;
+esac
+"""
 # What each part's rows have; of those that are left out, less.
 KEYS = {
     "limits": {"limit", "value"}, "wrappers": {"wrapper", "words", "differ", "ok"},
@@ -68,6 +74,7 @@ class Script:
         tools = folder / "tools"
         tools.mkdir()
         self.write(tools / "compute-sanitizer", SANITIZER)
+        self.write(tools / "nvidia-smi", SMI)
         self.environment = os.environ | {"PATH": f"{tools}{os.pathsep}{os.environ['PATH']}"}
         for name in PROGRAMS:
             to = self.build / name
@@ -127,6 +134,7 @@ class Whole(unittest.TestCase):
         self.assertTrue(result["emulated"])
         self.assertIn("Emulated device", result["gpu"]["gpu"])
         self.assertTrue(result["headrace"].startswith("headrace"), result["headrace"])
+        self.assertEqual(result["machine"]["nvidia_smi"]["driver_version"], "580.1")
         self.check_contents(parts)
         self.assertEqual(markdown.strip(), (s.out / "table.md").read_text().strip())
         self.assertFalse((s.out / "steps.gguf").exists())
@@ -141,13 +149,16 @@ class Whole(unittest.TestCase):
                               "sample", "copy", "zero_blocks", "block_copy, in", "block_copy, out",
                               "dequantize"}, ops)
         self.assertTrue(any("left_out" in r for r in parts["steps"]["rows"]))
+        self.assertEqual(parts["rows"]["clocks"], {"clocks.sm": [1755, 1980], "clocks.mem": [2619, 2619],
+                                                   "temperature.gpu": [40, 40],
+                                                   "power.draw": [300.5, 690]})
         self.assertEqual([r["ranks"] for r in parts["nccl"]["rows"]], [1, 2])
 
     def test_parts_that_fail_are_said_and_the_rest_goes_on(self):
         s = Script(self.folder, {
-            # A wrapper that lies on the device, a part that stops half way.
+            # A wrapper that lies the first time, on the device; a part that stops half way.
             MEASURE: """case "$*" in
-wrappers*--device*) "REAL" "$@" | sed 's/"words":\\[[0-9]*,/"words":[1,/' ;;
+wrappers*) mkdir "$0.lied" 2>/dev/null || exec "REAL" "$@"; "REAL" "$@" | sed 's/"words":\\[[0-9]*,/"words":[1,/' ;;
 products*) "REAL" "$@" | head -2; echo broken >&2; exit 3 ;;
 *) exec "REAL" "$@" ;;
 esac

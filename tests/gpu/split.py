@@ -11,7 +11,6 @@ import urllib.request
 
 from process import Failed, end_group, run
 
-READY = 90  # seconds until workers have joined, at most
 FIELDS = ("ids", "text", "finish", "kv_digest")
 
 

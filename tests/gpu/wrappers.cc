@@ -144,7 +144,7 @@ bool exchanges(const Case& c) { return c.columns == 4; }
 std::vector<uint32_t> run(const Bench& bench, const Case& c, unsigned threads) {
   const Buffer in = bench.values(words(c.words, threads));
   const size_t bytes = size_t{4} * threads * sizeof(uint32_t);
-  const Buffer out = bench.memory(bytes), host = cuda::pinned_memory(0, bytes);
+  const Buffer out = bench.memory(bytes), host = cuda::pinned_memory(bench.ordinal(), bytes);
   cuda::check(enqueue(c.wrapper, threads, in.as<uint32_t>(), out.as<uint32_t>(), bench.stream()), 0,
               c.name);
   cuda::check(
