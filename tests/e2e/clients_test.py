@@ -83,6 +83,11 @@ class Clients(unittest.TestCase):
     def tearDown(self):
         self.cluster.wait_idle()
 
+    def taken(self):
+        """Requests that the coordinator has."""
+        status = self.cluster.status()
+        return status.get("running", 0) + status.get("waiting", 0)
+
     def each(self, *words, address=None):
         for name, command in self.clients.items():
             with self.subTest(client=name):
@@ -165,7 +170,9 @@ class Clients(unittest.TestCase):
             asker = subprocess.Popen([str(BINARY), "run", "--connect", self.cluster.address, "A",
                                       "--request-id", name], stdout=subprocess.DEVNULL,
                                      stderr=subprocess.DEVNULL)
-            time.sleep(0.5)
+            end = time.monotonic() + HANG
+            while not self.taken() and time.monotonic() < end:
+                time.sleep(0.02)
             asker.kill()
             asker.wait()
         taken = headrace("run", "--connect", self.cluster.address, "--resume", name, "--from", "3",

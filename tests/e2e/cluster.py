@@ -167,7 +167,7 @@ class Cluster:
 
     def wait_idle(self):
         """Nothing runs, waits or holds a block."""
-        end = time.monotonic() + 10
+        end = time.monotonic() + HANG
         while time.monotonic() < end:
             s = self.status()
             held = [w for w in s["workers"]

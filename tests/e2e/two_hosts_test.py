@@ -6,12 +6,12 @@ import subprocess
 import time
 import unittest
 
-from cluster import Cluster, Process, headrace, real_model, sanitized
+from cluster import Cluster, Process, headrace, real_model
 
 HERE, THERE = "10.77.41.1", "10.77.41.2"
 ASK = ["--json", "--max-tokens", "24", "--prompt-ids", ",".join(str(i) for i in range(300, 364))]
 KNOWN = 1.5         # seconds until a silent worker counts as dead
-SLACK = 8 if sanitized() else 2  # times that, on a machine with other work
+SLACK = 8  # times that: sanitizers, and a machine with other work; TCP alone would take minutes
 
 
 def ip(*words):
