@@ -40,7 +40,7 @@ struct Totals {
   uint64_t attempts_failed = 0;
   uint64_t refusals = 0;         // of workers
   uint64_t remote_prefills = 0;  // hand-offs that were owned
-  uint64_t workers_lost = 0;
+  uint64_t workers_lost = 0;     // those that drained and left are none
   uint64_t stale = 0;      // messages of old attempts or in a wrong state: dropped
   uint64_t repeats = 0;    // token runs that were here already: dropped
   uint64_t gaps = 0;       // token runs that left something out: attempt failed

@@ -119,8 +119,8 @@ void Dispatcher::on(WorkerLost lost) {
 void Dispatcher::lose(WorkerId id, const Status& why, bool died) {
   const WorkerRecord* worker = registry_.find(id);
   if (!worker) return;
-  ++totals_.workers_lost;
   const bool leaving = worker->draining();
+  if (!leaving) ++totals_.workers_lost;
   probes().worker_lost(id, how_lost(why, died, leaving));
   const std::string what =
       title(id) + (leaving ? " drained and left: " : " was lost: ") + why.message;

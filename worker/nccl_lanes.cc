@@ -55,7 +55,10 @@ Result<std::unique_ptr<LaneSource>> make_nccl_lanes(std::shared_ptr<Strand> stra
 std::string nccl_sentence(const Result<std::unique_ptr<LaneSource>>& lanes,
                           const NcclLanesOptions& options) {
   if (!lanes) return "hand-offs go over tcp: " + lanes.error().message;
-  const uint32_t version = (*lanes)->offer({}).version;
+  return nccl_sentence((*lanes)->offer({}).version, options);
+}
+
+std::string nccl_sentence(uint32_t version, const NcclLanesOptions& options) {
   const std::string name = "NCCL " + std::to_string(version / 10000) + "." +
                            std::to_string(version / 100 % 100) + "." +
                            std::to_string(version % 100);

@@ -25,6 +25,8 @@ Result<std::unique_ptr<LaneSource>> make_nccl_lanes(std::shared_ptr<Strand> stra
 // What a start says of it: "NCCL 2.28.9 to workers of this host; tcp to others ...".
 std::string nccl_sentence(const Result<std::unique_ptr<LaneSource>>& lanes,
                           const NcclLanesOptions& options);
+// The same where the library is there, of this version.
+std::string nccl_sentence(uint32_t version, const NcclLanesOptions& options);
 
 // The same for all processes of one machine since it was started, and for no others. 0: unknown,
 // which is no machine's.

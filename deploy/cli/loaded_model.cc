@@ -90,6 +90,9 @@ Result<LoadedModel> load_model(const std::string& path, const EngineOptions& opt
   auto file = worker::ModelFile::open(path, part(0, kHashed));
   if (!file) return file.error();
   loaded.file = std::move(*file);
+  if (options.gpu_share < 1 && !gpu_of(options.device))
+    return error(Errc::kInvalid,
+                 "--gpu-share is for GPUs, and device " + options.device + " is none");
 
   auto device =
       make_device(options.device, options.threads, options.kv_type, options.prefill_library);

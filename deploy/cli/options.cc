@@ -73,8 +73,11 @@ Result<std::unique_ptr<kernels::Device>> make_device(const std::string& name, in
                                         .kv_type = kv.value_or(kernels::CudaOptions().kv_type),
                                         .library = prefill_library});
     } catch (const kernels::DeviceError& why) {
-      return error(Errc::kInvalid, (prefill_library ? "with --prefill-gemm library: " : "") +
-                                       std::string(why.what()));
+      // Where there is CUDA it begins with the GPU's name.
+      const std::string text = why.what();
+      return error(Errc::kInvalid, (prefill_library ? "--prefill-gemm library, " : "") +
+                                       std::string("--device ") +
+                                       (text.starts_with("cuda:") ? "" : name + ": ") + text);
     }
   }
   if (prefill_library)
@@ -110,7 +113,9 @@ void EngineOptions::add_to(CLI::App& command, bool several) {
       ->check(known)
       ->capture_default_str()
       ->group("Engine");
-  command.add_option("--threads", threads, "Threads that compute; 0: all there are")
+  command
+      .add_option("--threads", threads,
+                  "Threads that compute, or that load the weights of a GPU; 0: all there are")
       ->check(whole(0, kThreadsMax))
       ->capture_default_str()
       ->group("Engine");
@@ -343,6 +348,16 @@ Status in_option_words(Status refusal) {
     break;
   }
   return refusal;
+}
+
+Status with_options(Status rejection) {
+  constexpr std::pair<std::string_view, std::string_view> kDecided[] = {
+      {"worker has KV blocks of tokens: ", "--kv-block-tokens decides it"},
+      {"worker has KV layout ", "--kv-type and --device decide it"},
+      {"worker has arithmetic ", "--device and --prefill-gemm decide it"}};
+  for (const auto& [begins, option] : kDecided)
+    if (rejection.message.starts_with(begins)) rejection.message += "; " + std::string(option);
+  return rejection;
 }
 
 Result<coordinator::Prompt> AskOptions::read_prompt(const std::string& text, bool given) const {

@@ -99,6 +99,8 @@ struct AskOptions {
 // A refusal of the coordinator in the words of a person at the command line: where it begins with
 // the name of a request's field, that of the option: "logit_bias names" -> "--logit-bias names".
 Status in_option_words(Status refusal);
+// Why the coordinator does not take a worker, and where an option decides what differs, which.
+Status with_options(Status rejection);
 
 // What running answers get by default when a process is to end, and at most.
 inline constexpr int kDrainSeconds = 30;

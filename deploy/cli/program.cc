@@ -7,6 +7,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <new>
 
@@ -16,6 +17,17 @@
 namespace headrace::cli {
 
 namespace {
+
+// Options of commands in sections of their names. Given twice, the command line counts, then the
+// file, then the environment. A key that no option has is an error.
+void add_config(CLI::App& program) {
+  const char* const named = std::getenv("HEADRACE_CONFIG");
+  program.set_config("--config", named != nullptr ? named : "",
+                     "FILE with options, before the command: a section as [serve] for each, lines "
+                     "as trust-links = true. Or HEADRACE_CONFIG",
+                     named != nullptr && *named != '\0');
+  program.allow_config_extras(CLI::config_extras_mode::error);
+}
 
 // Every option may come from the environment: --kv-blocks from HEADRACE_KV_BLOCKS.
 void name_environment(CLI::App& command) {
@@ -88,6 +100,7 @@ int run_program(int argc, char** argv) {
   program.set_version_flag("--version", "headrace " HEADRACE_VERSION);
   Action action;
   add_commands(program, action);
+  add_config(program);
   if (const std::string word = unknown_command(program, argc, argv); !word.empty())
     return fail_usage("no command '" + word + "'; 'headrace --help' shows what there is");
   try {

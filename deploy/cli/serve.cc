@@ -19,6 +19,7 @@
 #include "deploy/cli/process_options.h"
 #include "deploy/cli/status_port.h"
 #include "deploy/cli/supervisor.h"
+#include "deploy/cli/transport.h"
 #include "kernels/cuda_device.h"
 #include "protocol/asio_runtime.h"
 #include "protocol/client.h"
@@ -48,6 +49,7 @@ struct ServeCommand {
   bool prefix_cache = true;
   EngineOptions engine;
   ProcessOptions process;
+  TransportOptions transport;
 };
 
 void append(std::vector<std::string>& words, const std::vector<std::string>& more) {
@@ -136,6 +138,7 @@ class Cluster {
     EngineOptions engine = command_.engine;
     engine.device = worker.device;
     append(words, engine.arguments());
+    append(words, command_.transport.arguments());
     if (worker.share < 1) append(words, {"--gpu-share", std::to_string(worker.share)});
     append(words, {"--", command_.model});
     return words;
@@ -297,13 +300,14 @@ Result<worker::CardOptions> check_devices(const ServeCommand& command,
     const auto ordinal = gpu_of(worker.device);
     if (!ordinal) break;
     std::string why;
-    if (kernels::cuda_devices(&why) == 0) return error(Errc::kInvalid, worker.device + ": " + why);
+    if (kernels::cuda_devices(&why) == 0)
+      return error(Errc::kInvalid, "--device " + worker.device + ": " + why);
     if (static_cast<size_t>(*ordinal) >= gpus.size())
       return error(Errc::kInvalid, worker.device + ": there are " + std::to_string(gpus.size()) +
                                        " GPUs, numbered from 0");
     if (const auto& gpu = gpus[static_cast<size_t>(*ordinal)]; gpu.capability < kCapabilityMin)
-      return error(Errc::kInvalid, worker.device + ": " + gpu.name + " is older than sm_" +
-                                       std::to_string(kCapabilityMin));
+      return error(Errc::kInvalid, "--device " + worker.device + ": " + gpu.name +
+                                       " is older than sm_" + std::to_string(kCapabilityMin));
   }
   worker::CardOptions options;
   options.block_tokens = command.engine.block_tokens;
@@ -340,6 +344,9 @@ int serve(const ServeCommand& command) {
   if (Status shown = check_metrics(command.process); !shown.ok()) return fail(shown);
   const auto options = check_devices(command, *workers);
   if (!options) return fail(options.error());
+  const auto transport = command.transport.choose(workers->front().device);
+  if (!transport) return fail(transport.error());
+  if (!transport->sentence.empty()) say(transport->sentence);
   const auto file = worker::ModelFile::open(command.model);
   if (!file) return fail(file.error());
   return Cluster(command, *workers, listen, *mesh, (*file)->card(*options)).run();
@@ -375,6 +382,7 @@ void add_serve(CLI::App& program, Action& action) {
   add_prefix_cache(*command, options->prefix_cache);
   options->process.add_to(*command, kCoordinatorMetrics, "if the default is taken: any");
   options->engine.add_to(*command, true);
+  options->transport.add_to(*command);
   command->callback([options, &action] { action = [options] { return serve(*options); }; });
 }
 

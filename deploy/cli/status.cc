@@ -92,9 +92,11 @@ void print_text(const client::ClusterStatus& status) {
   if (status.leaving) std::printf("leaving: no new requests\n");
   std::printf("%s\n", status.ready ? "ready" : ("not ready: " + status.not_ready).c_str());
   for (const auto& m : status.models) {
-    const std::string kv = m.kv_layout.substr(0, m.kv_layout.find(' '));
-    std::printf("model    %s, context %u, %s, KV %s\n", m.name.c_str(), m.context,
-                m.numerics.c_str(), kv.c_str());
+    // A GPU's arithmetic names it already.
+    const std::string kv = ", KV " + m.kv_layout.substr(0, m.kv_layout.find(' '));
+    const bool told = m.numerics.find(kv) != std::string::npos;
+    std::printf("model    %s, context %u, %s%s\n", m.name.c_str(), m.context, m.numerics.c_str(),
+                told ? "" : kv.c_str());
   }
   std::printf("requests %u running, %u waiting, %u not fetched\n", status.running, status.waiting,
               status.draining);

@@ -15,6 +15,7 @@
 #include "deploy/cli/output.h"
 #include "deploy/cli/process_options.h"
 #include "deploy/cli/status_port.h"
+#include "deploy/cli/transport.h"
 #include "protocol/asio_runtime.h"
 #include "protocol/client.h"
 #include "worker/worker_node.h"
@@ -36,6 +37,7 @@ struct WorkerCommand {
   ProcessOptions process;
   int load_delay_ms = 0;  // tests: what a larger model would take
   EngineOptions engine;
+  TransportOptions transport;
   bool supervised = false;
 };
 
@@ -85,7 +87,7 @@ worker::MeshEvents report(const WorkerCommand& command, const LoadedModel& model
     }
     say("no coordinator at " + command.join + ": " + why.message + "; trying again");
   };
-  events.rejected = end;
+  events.rejected = [end](Status why) { end(with_options(std::move(why))); };
   return events;
 }
 
@@ -175,6 +177,10 @@ int work(WorkerCommand command) {
   if (Status shown = command.process.check_metrics_exposure(); !shown.ok()) return fail(shown);
   if (!command.kv_advertise.empty() && command.role == "prefill")
     return fail_usage("--kv-advertise is for workers that take KV, not for --role prefill");
+  const auto transport = command.transport.choose(command.engine.device);
+  if (!transport) return fail(transport.error());
+  // A supervisor says it once for all.
+  if (!command.supervised && !transport->sentence.empty()) say(transport->sentence);
   warn_of_kv(command);
   // Open before the model is loaded: whoever looks sees that it lives and how far it is.
   const auto eyes = WorkerStatusPort::open(command.process.metrics, command.role);
@@ -221,6 +227,7 @@ void add_worker(CLI::App& program, Action& action) {
                       "Name for people, unique in the cluster; default: role, host, four digits");
   command->add_flag("--supervised", options->supervised)->group("");
   options->engine.add_to(*command);
+  options->transport.add_to(*command);
   command->callback([options, &action] { action = [options] { return work(*options); }; });
 }
 

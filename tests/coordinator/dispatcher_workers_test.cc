@@ -106,6 +106,7 @@ TEST_CASE("a worker that drains: what is said of it, and when new requests are r
   CHECK(late->ended->status.message == "every worker that decodes is draining");
   CHECK_FALSE(runs->ended);
   b.lose(1);
+  CHECK(b.status().totals.workers_lost == 0);
   CHECK(b.status().not_ready ==
         "no worker that decodes is left: worker both-1 drained and left: closed");
   b.live(5s);

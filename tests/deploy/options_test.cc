@@ -57,6 +57,24 @@ TEST_CASE("products by cuBLASLt are for GPUs") {
   }
 }
 
+TEST_CASE("a rejected worker hears which option decides what differs") {
+  const auto told = [](const std::string& why) {
+    return with_options(error(Errc::kInvalid, why)).message;
+  };
+  CHECK(told("worker has KV layout 'a', this cluster has KV layout 'b'") ==
+        "worker has KV layout 'a', this cluster has KV layout 'b'; --kv-type and --device decide "
+        "it");
+  CHECK(told("worker has arithmetic 'a'").ends_with("; --device and --prefill-gemm decide it"));
+  CHECK(told("worker has KV blocks of tokens: 1").ends_with("; --kv-block-tokens decides it"));
+  CHECK(told("worker has tokenizer 1") == "worker has tokenizer 1");
+}
+
+TEST_CASE("a GPU that is not there is refused with the option's name") {
+  const auto none = make_device("cuda:9", 1);
+  REQUIRE(!none);
+  CHECK(none.error().message.starts_with("--device cuda:9: "));
+}
+
 TEST_CASE("the state folder: option, XDG, home, temporary") {
   const auto with = [](const char* xdg, const char* home) {
     setenv("XDG_STATE_HOME", xdg, 1);

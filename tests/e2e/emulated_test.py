@@ -140,6 +140,9 @@ class EmulatedGpus(unittest.TestCase):
                 self.assertEqual(other.status, 1)
                 self.assertIn("KV layout 'f16 block", other.err)
                 self.assertIn("KV layout 'fp8 block", other.err)
+                self.assertIn("--kv-type and --device decide it", other.err)
+                shown = headrace("status", "--connect", served.address).out
+                self.assertEqual(shown.count("KV fp8"), 1, shown)
                 self.assertEqual(len(served.devices()), 2)
 
     def test_more_workers_than_gpus_are_refused(self):

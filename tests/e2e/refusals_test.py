@@ -30,13 +30,15 @@ class Models(unittest.TestCase):
     def test_worker_with_another_model(self):
         with Cluster(model(SCRIPT), prefill=0, decode=1) as cluster:
             mesh = f"127.0.0.1:{cluster.port + 1}"
-            for path, options in [("tiny/base.gguf", []), (SCRIPT, ["--kv-block-tokens", "64"]),
-                                  (SCRIPT, ["--device", "reference"])]:
+            for path, options, part in [
+                    ("tiny/base.gguf", [], "this cluster serves"),
+                    (SCRIPT, ["--kv-block-tokens", "64"], "; --kv-block-tokens decides it"),
+                    (SCRIPT, ["--device", "reference"], "; --kv-type and --device decide it")]:
                 with self.subTest(path=path, options=options):
                     worker = Process("worker", model(path), "--join", mesh, *options)
                     self.assertEqual(worker.wait(), 1)
                     self.assertEqual(len(worker.err), 1, worker.err)
-                    print(worker.err[0], flush=True)
+                    self.assertIn(part, worker.err[0])
             self.assertEqual(cluster.run("A").out, REST)
 
     def test_worker_without_coordinator_waits_for_it(self):
