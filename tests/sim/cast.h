@@ -8,7 +8,9 @@
 
 #include "coordinator/coordinator_node.h"
 #include "tests/sim/cluster.h"
+#include "tests/sim/nccl_fabric.h"
 #include "tests/sim/sim_client.h"
+#include "tests/sim/sim_lanes.h"
 #include "tests/sim/worker_rig.h"
 
 namespace headrace::sim {
@@ -20,6 +22,7 @@ struct Slot {
   std::string name;
   Role role{};
   SimWorker worker;
+  std::shared_ptr<std::weak_ptr<SimLanes>> lanes;  // of its worker, once they are made
   bool up() const { return worker.node != nullptr; }
 };
 
@@ -54,6 +57,7 @@ struct Cast {
   ClusterOptions options;
   ClusterReport report;
   SimWorld world;
+  std::shared_ptr<NcclFabric> nccl = std::make_shared<NcclFabric>(world);
   SimProcess* coordinator_process = nullptr;
   // When the coordinator was frozen: begin and end, in order.
   std::vector<std::pair<Instant, Instant>> coordinator_freezes;

@@ -64,6 +64,8 @@ class Cluster {
     cast_.report.settled = std::chrono::duration<double>(world.now() - calm).count();
     world.run_for(kRest);
     look_at_coordinator();
+    if (!cast_.nccl->wrong.empty()) cast_.problem("NCCL: " + cast_.nccl->wrong);
+    cast_.count("slots by nccl", cast_.nccl->moved);
     judge_.look_at_end();
     return finish();
   }

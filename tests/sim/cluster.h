@@ -32,7 +32,9 @@ struct ClusterOptions {
   coordinator::PdMode pd = coordinator::PdMode::kAlways;
   SimEngineOptions engine{.blocks = 96};
   uint32_t kv_streams = 1;
-  bool salted = false;  // each life of a worker chooses tokens of its own
+  bool lanes = false;            // staged blocks go by NCCL where they can
+  uint32_t nccl_faults_max = 0;  // a device's moves hang, or fail, for up to 3 s
+  bool salted = false;           // each life of a worker chooses tokens of its own
 
   uint32_t requests = 12;
   uint32_t tokens_max = 250;     // of an answer

@@ -14,10 +14,41 @@ void Misfortune::start_worker(size_t slot) {
   o.token_budget = 16u << cast_.draw(4);
   o.handoff.slice_bytes = 100;
   o.handoff.streams = cast_.options.kv_streams;
+  if (cast_.options.lanes) o.lanes = lanes_of(s);
   s.worker =
       sim::start_worker(cast_.world, std::move(o), cast_.options.engine, {"coordinator", 7401});
   if (cast_.options.salted) s.worker.engine->set_salt(cast_.world.random().next());
   cast_.lives.push_back(s.worker);
+}
+
+decltype(worker::WorkerOptions::lanes) Misfortune::lanes_of(Slot& slot) {
+  slot.lanes = std::make_shared<std::weak_ptr<SimLanes>>();
+  worker::NcclOptions o;
+  o.host = 1;
+  o.device = cast_.lives.size() + 1;
+  return [o, fabric = cast_.nccl, made = slot.lanes](const std::shared_ptr<Strand>& strand, Random&,
+                                                     uint64_t slot_bytes) mutable {
+    o.slot_bytes = static_cast<uint32_t>(slot_bytes);
+    auto lanes = std::make_shared<SimLanes>(fabric, strand, o);
+    *made = lanes;
+    return lanes;
+  };
+}
+
+// For a while what a device has begun to move does not go on, or nothing can be begun.
+void Misfortune::spoil_lanes(size_t slot) {
+  const Slot& s = cast_.slots[slot];
+  const auto lanes = s.up() && s.lanes ? s.lanes->lock() : nullptr;
+  if (!lanes) return;
+  cast_.count("nccl faults");
+  const bool hangs = cast_.draw(3) > 0;
+  (hangs ? lanes->driver().faults.hang_moves : lanes->driver().faults.fail_moves) = true;
+  cast_.world.at(10ms + cast_.draw_time(3s), [weak = std::weak_ptr(lanes)] {
+    const auto again = weak.lock();
+    if (!again) return;
+    again->driver().faults = {};
+    again->driver().nudge();
+  });
 }
 
 void Misfortune::several(uint32_t most, const std::function<void()>& one) {
@@ -64,6 +95,7 @@ void Misfortune::script() {
     cast_.world.slow_down(*s.worker.process, factor);
     s.worker.engine->slow_down(1 + factor / 4.0);
   });
+  several(o.nccl_faults_max, [this] { spoil_lanes(any_slot()); });
   several(o.drains_max, [this] { drain(any_slot()); });
   for (const Ambush& a : o.ambushes) {
     armed_.push_back({a, 0, false});

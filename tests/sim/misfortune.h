@@ -38,6 +38,8 @@ class Misfortune {
   size_t peer_of(size_t slot, TransferId transfer) const;
   size_t any_slot() { return cast_.draw(cast_.slots.size()); }
   std::string other_than(size_t slot);
+  decltype(worker::WorkerOptions::lanes) lanes_of(Slot& slot);
+  void spoil_lanes(size_t slot);
   void several(uint32_t most, const std::function<void()>& one);
 
   Cast& cast_;

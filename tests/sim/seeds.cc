@@ -86,6 +86,7 @@ ClusterOptions options_of(uint64_t seed) {
   const auto draw = [&](uint64_t n) { return static_cast<uint32_t>(random.next() % n); };
   draw_shape(o, random);
   o.engine.staged = seed % 2 == 1;
+  o.lanes = seed % 4 == 1;
   o.kv_streams = seed % 5 == 0 ? 3 : 1;
   if (draw(12) == 0) {  // nothing goes wrong
     o.crashes_max = o.cuts_max = 0;
@@ -100,6 +101,7 @@ ClusterOptions options_of(uint64_t seed) {
   o.freezes_max = draw(4) == 0 ? 2 : 0;
   o.slows_max = draw(6) == 0 ? 2 : 0;
   o.drains_max = draw(4) == 0 ? 3 : 0;
+  if (o.lanes) o.nccl_faults_max = draw(3);
   if (draw(6) == 0) o.late_timer_one_in = 20 + draw(200);
   if (draw(8) == 0) o.faults_for = 6s;
   if (draw(8) == 0) o.deadline_min = 500ms;
