@@ -9,7 +9,9 @@
 
 namespace headrace::gpu {
 
-void measure_limits(int ordinal, bool tiny, double seconds) {
+namespace {
+
+kernels::GpuInfo info_of(int ordinal) {
   std::string why;
   const auto gpus = kernels::cuda_gpus(&why);
   const auto gpu =
@@ -17,15 +19,26 @@ void measure_limits(int ordinal, bool tiny, double seconds) {
   if (gpu == gpus.end())
     throw kernels::DeviceError("cuda:" + std::to_string(ordinal) + " is not there" +
                                (why.empty() ? "" : ": " + why));
+  return *gpu;
+}
+
+}  // namespace
+
+void describe_device(int ordinal) {
+  const kernels::GpuInfo gpu = info_of(ordinal);
   int processors = 0;
   cuda::check(cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, ordinal), ordinal,
               "its processors");
-  emit({{"gpu", gpu->name},
-        {"memory", gpu->memory},
-        {"capability", gpu->capability},
+  emit({{"gpu", gpu.name},
+        {"memory", gpu.memory},
+        {"capability", gpu.capability},
         {"processors", processors},
         {"runtime", CUDART_VERSION}});
-  const uint64_t most = tiny ? uint64_t{2} << 20 : std::min(gpu->memory / 4, uint64_t{4} << 30);
+}
+
+void measure_limits(int ordinal, bool tiny, double seconds) {
+  const uint64_t memory = info_of(ordinal).memory;
+  const uint64_t most = tiny ? uint64_t{2} << 20 : std::min(memory / 4, uint64_t{4} << 30);
   const kernels::GpuLimits l = kernels::measure_gpu_limits(ordinal, seconds, most, [](double) {});
   for (const kernels::ReadRate& r : l.read)
     emit({{"limit", "read"}, {"working_set", r.working_set}, {"value", r.bytes_per_second}});

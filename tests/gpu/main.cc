@@ -25,6 +25,7 @@ void run(const Options& o) {
   using namespace headrace::gpu;
   const auto bench = [&] { return Bench(o.ordinal, Scale{o.tiny, o.each}); };
   const std::map<std::string, std::function<void()>> parts{
+      {"device", [&] { describe_device(o.ordinal); }},
       {"limits", [&] { measure_limits(o.ordinal, o.tiny, o.seconds); }},
       {"wrappers", [&] { run_wrappers(bench()); }},
       {"products", [&] { measure_products(bench()); }},
@@ -41,7 +42,9 @@ void run(const Options& o) {
 int main(int argc, char** argv) {
   CLI::App program("Measures one part of a GPU");
   Options options;
-  program.add_option("part", options.part, "limits, wrappers, products, attention, rows or steps")
+  program
+      .add_option("part", options.part,
+                  "device, limits, wrappers, products, attention, rows or steps")
       ->required();
   program.add_option("--device", options.ordinal, "As the driver numbers them");
   program.add_flag("--tiny", options.tiny, "Shapes for an emulator");

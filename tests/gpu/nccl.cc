@@ -136,7 +136,7 @@ void send_to_itself(int ordinal, size_t bytes) {
 // One process of a pair, with the channel to the other.
 class Rank {
  public:
-  Rank(LaneEnd own, int fd, int ordinal) : end_(own), fd_(fd) {
+  Rank(LaneEnd own, int fd, int ordinal, bool patient) : end_(own), fd_(fd) {
     must(cudaSetDevice(ordinal), "the device");
     NcclLibraryOptions options;
     options.ordinal = ordinal;
@@ -147,6 +147,8 @@ class Rank {
     NcclOptions pairs;
     pairs.device = 1 + static_cast<uint64_t>(own);
     pairs.slot_bytes = kSlotBytes;
+    if (patient)
+      pairs.ready = pairs.open = pairs.progress = pairs.go = pairs.abort = 1s * kHangSeconds;
     pairs_ = std::make_unique<NcclPairs>(strand_, *thread_, pairs);
     fcntl(fd_, F_SETFL, O_NONBLOCK);
   }
@@ -262,8 +264,17 @@ class Rank {
   Instant swept_{};
 };
 
-void hand_off(LaneEnd own, int fd, const std::vector<int>& devices, uint32_t slots) {
-  Rank rank(own, fd, devices[static_cast<size_t>(own)]);
+struct Options {
+  std::vector<int> devices{0, 0};
+  uint32_t mib = 1024;
+  bool patient = false;  // waits as long as a busy emulator may take
+  size_t bytes() const { return size_t{mib} << 20; }
+};
+
+void hand_off(LaneEnd own, int fd, const Options& options) {
+  const std::vector<int>& devices = options.devices;
+  const auto slots = static_cast<uint32_t>(std::max(options.bytes() / kSlotBytes, size_t{1}));
+  Rank rank(own, fd, devices[static_cast<size_t>(own)], options.patient);
   const bool speaks = own == LaneEnd::kDecode;
   const Json head{{"nccl", rank.version()},
                   {"ranks", 2},
@@ -312,11 +323,11 @@ bool well(pid_t child) {
   return WIFEXITED(status) && WEXITSTATUS(status) == 0;
 }
 
-int run_self(const std::vector<int>& devices, size_t bytes) {
-  return well(apart([&] { send_to_itself(devices[0], bytes); })) ? 0 : 1;
+int run_self(const Options& options) {
+  return well(apart([&] { send_to_itself(options.devices[0], options.bytes()); })) ? 0 : 1;
 }
 
-int run_pair(const std::vector<int>& devices, size_t bytes) {
+int run_pair(const Options& options) {
   int fds[2];
   must(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, fds) == 0, "no sockets");
   pid_t ranks[2];
@@ -324,8 +335,7 @@ int run_pair(const std::vector<int>& devices, size_t bytes) {
     const auto own = static_cast<size_t>(end);
     ranks[own] = apart([&] {
       ::close(fds[1 - own]);
-      hand_off(end, fds[own], devices,
-               static_cast<uint32_t>(std::max(bytes / kSlotBytes, size_t{1})));
+      hand_off(end, fds[own], options);
     });
   }
   for (const int fd : fds) ::close(fd);
@@ -340,15 +350,15 @@ int run_pair(const std::vector<int>& devices, size_t bytes) {
 int main(int argc, char** argv) {
   CLI::App program("KV over NCCL");
   std::string what;
-  std::vector<int> devices{0, 0};
-  uint32_t mib = 1024;
+  headrace::gpu::Options options;
   program.add_option("what", what, "self or pair")
       ->required()
       ->check(CLI::IsMember({"self", "pair"}));
-  program.add_option("--devices", devices, "The two ranks' GPUs")->delimiter(',')->expected(2);
-  program.add_option("--mib", mib, "So much at a time")->check(CLI::Range(1, 16384));
+  program.add_option("--devices", options.devices, "The two ranks' GPUs")
+      ->delimiter(',')
+      ->expected(2);
+  program.add_option("--mib", options.mib, "So much at a time")->check(CLI::Range(1, 16384));
+  program.add_flag("--patient", options.patient, "pair: no wait of the hand-off's runs out");
   CLI11_PARSE(program, argc, argv);
-  const size_t bytes = size_t{mib} << 20;
-  return what == "self" ? headrace::gpu::run_self(devices, bytes)
-                        : headrace::gpu::run_pair(devices, bytes);
+  return what == "self" ? headrace::gpu::run_self(options) : headrace::gpu::run_pair(options);
 }

@@ -8,6 +8,8 @@
 
 namespace headrace::gpu {
 
+// What the GPU is.
+void describe_device(int ordinal);
 // `seconds` in all.
 void measure_limits(int ordinal, bool tiny, double seconds);
 void run_wrappers(const Bench& bench);

@@ -202,6 +202,8 @@ esac
         self.assertEqual([p["state"] for p in parts.values()], ["ok", "ended", "not begun"])
         self.assertEqual(len(parts["rows"]["rows"]), 1)
         self.assertIn("| rows | ended |", out)
+        while alive(int(pid.read_text())) and time.monotonic() < end:
+            time.sleep(0.05)
         self.assertEqual(alive(int(pid.read_text())), [])
 
     def test_time_that_is_up(self):
