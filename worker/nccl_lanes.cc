@@ -44,6 +44,7 @@ Result<std::unique_ptr<LaneSource>> make_nccl_lanes(std::shared_ptr<Strand> stra
   if (!library) return std::move(library).error();
   NcclOptions pairs;
   pairs.trust_links = options.trust_links;
+  pairs.slot_bytes = options.slot_bytes;
   pairs.device = random.next();
   pairs.host = host_number();
   // Unknown: nobody else's.

@@ -13,7 +13,8 @@ namespace headrace::worker {
 
 struct NcclLanesOptions {
   NcclLibraryOptions library;
-  bool trust_links = false;  // --trust-links: also to other hosts, where NCCL is plain text
+  bool trust_links = false;        // --trust-links: also to other hosts, where NCCL is plain text
+  uint32_t slot_bytes = 8u << 20;  // the most that one slot carries
 };
 
 // NCCL for one device's hand-offs: the library, its thread, its pairs. Without the library, or in a

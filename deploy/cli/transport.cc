@@ -1,7 +1,10 @@
 #include "deploy/cli/transport.h"
 
+#include <utility>
+
 #include "deploy/cli/numbers.h"
 #include "deploy/cli/options.h"
+#include "deploy/cli/output.h"
 #include "worker/nccl_library.h"
 
 namespace headrace::cli {
@@ -36,6 +39,19 @@ std::vector<std::string> TransportOptions::arguments() const {
   if (!nccl_library.empty()) words.insert(words.end(), {"--nccl-library", nccl_library});
   if (trust_links) words.push_back("--trust-links");
   return words;
+}
+
+decltype(worker::WorkerOptions::lanes) TransportOptions::Choice::maker() const {
+  if (!lanes) return {};
+  return [options = *lanes](std::shared_ptr<Strand> strand, Random& random,
+                            uint64_t slot_bytes) -> std::shared_ptr<worker::LaneSource> {
+    worker::NcclLanesOptions sized = options;
+    sized.slot_bytes = static_cast<uint32_t>(slot_bytes);
+    auto made = worker::make_nccl_lanes(std::move(strand), random, sized);
+    if (made) return std::move(*made);
+    say("hand-offs go over tcp: " + made.error().message);
+    return nullptr;
+  };
 }
 
 Result<TransportOptions::Choice> TransportOptions::choose(const std::string& device) const {

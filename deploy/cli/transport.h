@@ -7,6 +7,7 @@
 
 #include "protocol/result.h"
 #include "worker/nccl_lanes.h"
+#include "worker/options.h"
 
 namespace headrace::cli {
 
@@ -23,6 +24,8 @@ struct TransportOptions {
   struct Choice {
     std::optional<worker::NcclLanesOptions> lanes;  // what to make them with; none: all over tcp
     std::string sentence;  // says so; empty where nobody would expect anything but tcp
+    // For the worker. Lanes that cannot be made after all are told, and tcp is used.
+    decltype(worker::WorkerOptions::lanes) maker() const;
   };
   // For a worker whose device this is. An error, which names the option, if --handoff nccl asks for
   // what cannot be. Opens the library to see that.

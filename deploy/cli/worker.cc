@@ -116,7 +116,7 @@ void warn_of_kv(const WorkerCommand& command) {
 }
 
 int serve_until_end(const WorkerCommand& command, const LoadedModel& model,
-                    WorkerStatusPort& eyes) {
+                    const TransportOptions::Choice& transport, WorkerStatusPort& eyes) {
   AsioRuntime runtime(1);
   AsioNetwork network(runtime);
   OsRandom random;
@@ -131,6 +131,7 @@ int serve_until_end(const WorkerCommand& command, const LoadedModel& model,
                                {parse_endpoint(command.join)->host});
   options.probes = eyes.probes();
   options.kv_advertise = kv_advertise(command);
+  options.lanes = transport.maker();
   options.prefix_cache = command.prefix_cache;
   options.drain = command.process.drain();
   Status last, why;
@@ -190,7 +191,7 @@ int work(WorkerCommand command) {
                           [&eyes](double share) { (*eyes)->loading(share); });
   if (!model) return fail(model.error());
   (*eyes)->loaded(model->card(), model->engine->blocks());
-  return serve_until_end(command, *model, **eyes);
+  return serve_until_end(command, *model, *transport, **eyes);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 The binary is headrace_emulated (tests/simt/engine).
 """
 
+import contextlib
 import unittest
 
 from cluster import ENVIRONMENT, Process, free_ports, headrace
@@ -22,6 +23,47 @@ def said_by_a_worker(*options):
     finally:
         worker.end()
     return "\n".join(worker.err)
+
+
+@contextlib.contextmanager
+def nccl_does(what):
+    """What processes find that are started meanwhile (tests/simt/nccl/control.h)."""
+    ENVIRONMENT["EMULATED_NCCL_DOES"] = what
+    try:
+        yield
+    finally:
+        del ENVIRONMENT["EMULATED_NCCL_DOES"]
+
+
+class Serving(unittest.TestCase):
+    """Prefill on one GPU, decode on another: the same as one GPU answers alone."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.alone = [headrace("run", MODEL, "--device", "cuda:0", *FEW, "--json", "--kv-digest",
+                              *ask).json() for ask in ASKS]
+
+    def failed_attempts(self, *options, remote=True):
+        with emulated(2), Served(*FEW, "--pd", "always", *options, size=2) as served:
+            for ask, here in zip(ASKS, self.alone):
+                there = served.run("--json", "--kv-digest", *ask).json()
+                for field in ("ids", "text", "kv_digest"):
+                    self.assertEqual(there[field], here[field], field)
+                if remote:
+                    self.assertTrue(there["remote_prefill"])
+            served.wait_idle()
+            return served.status()["totals"]["attempts_failed"]
+
+    def test_over_nccl(self):
+        self.assertEqual(self.failed_attempts("--handoff", "nccl"), 0)
+
+    def test_what_stalls_is_tried_again(self):
+        for what in ("stall_send", "stall_init"):
+            with self.subTest(what), nccl_does(what):
+                self.assertGreater(self.failed_attempts(remote=False), 0)
+        # It knows nothing of NCCL.
+        with nccl_does("stall_send"):
+            self.assertEqual(self.failed_attempts("--handoff", "tcp"), 0)
 
 
 class Options(unittest.TestCase):

@@ -4,7 +4,8 @@
 // two that use cuda:0 do not see each other there.
 //
 // NCCL and cuBLASLt are stand-ins: the real ones would look for real GPUs. EMULATED_NCCL names
-// another file, EMULATED_CUBLASLT as well.
+// another file, EMULATED_CUBLASLT as well, EMULATED_NCCL_DOES what NCCL does wrong
+// (tests/simt/nccl/control.h).
 #include <cstdlib>
 
 #include "deploy/cli/program.h"
@@ -24,6 +25,7 @@ int main(int argc, char** argv) {
   set("HEADRACE_SIMT_DEVICES", "EMULATED_GPUS", "2");
   set("HEADRACE_SIMT_MEMORY", "EMULATED_GPU_BYTES", "1342177280");
   set("HEADRACE_NCCL_LIBRARY", "EMULATED_NCCL", HEADRACE_STANDIN_NCCL);
+  set("HEADRACE_SIMT_NCCL", "EMULATED_NCCL_DOES", "");
   set("HEADRACE_CUBLASLT", "EMULATED_CUBLASLT", HEADRACE_STANDIN_CUBLASLT);
   return headrace::cli::run_program(argc, argv);
 }
