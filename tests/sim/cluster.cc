@@ -105,7 +105,7 @@ class Cluster {
     const auto several = [this](uint32_t n, Role role) {
       for (uint32_t i = 0; i < n; ++i) {
         const std::string name = std::string(headrace::name(role)) + "-" + std::to_string(i);
-        cast_.slots.push_back({name, role, {}});
+        cast_.slots.push_back({name, role, {}, {}});
         const size_t slot = cast_.slots.size() - 1;
         cast_.world.at(cast_.draw_time(50ms), [this, slot] { misfortune_.start_worker(slot); });
       }
