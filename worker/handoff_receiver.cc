@@ -442,6 +442,10 @@ void HandoffReceiver::conclude(TransferId transfer, Status status) {
       times.first = times.bytes == 0 ? c->times.first : std::min(times.first, c->times.first);
     }
     times.bytes += c->times.bytes;
+    if (c->lane) {
+      c->times.on_wire = c->lane->counters().on_wire;
+      times.lane = LaneKind::kNccl;
+    }
     times.on_wire = std::max(times.on_wire, c->times.on_wire);
     send(*c, handoff::Verdict{status});
     drop(c);

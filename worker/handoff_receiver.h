@@ -31,7 +31,8 @@ struct ReceiveGrant {
 struct ReceiveTimes {
   uint64_t bytes = 0;  // of KV
   Instant first{};     // when the first came; meaningless without bytes
-  Duration on_wire{};  // inside chunks
+  Duration on_wire{};  // inside chunks; by a lane: of its slots
+  LaneKind lane = LaneKind::kTcp;
 };
 
 // D's half of all hand-offs: listens, admits a sender by its hello, puts slices into granted

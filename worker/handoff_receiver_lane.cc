@@ -70,11 +70,7 @@ void HandoffReceiver::slot_moved(const ChannelPtr& channel, BlockStage::SlotPtr 
     return end(channel, wrong("a slot of " + std::to_string(bytes) + " bytes"));
   }
   const Instant now = strand_->now();
-  if (channel->times.bytes == 0) {
-    channel->times.first = now;
-  } else if (channel->block != channel->chunk_first) {
-    channel->times.on_wire += now - channel->progress;
-  }
+  if (channel->times.bytes == 0) channel->times.first = now;
   channel->progress = now;
   channel->times.bytes += bytes;
   bytes_received_ += bytes;

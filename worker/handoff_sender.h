@@ -65,7 +65,8 @@ class HandoffSender {
   // From the construction to the first byte of KV; zero before it.
   Duration waited() const { return waited_; }
   // While KV was on its way into the link, or all was sent and the verdict was out.
-  Duration on_wire() const { return on_wire_; }
+  // By a lane: of its slots.
+  Duration on_wire() const { return lane_ ? lane_->counters().on_wire : on_wire_; }
   LaneKind lane_kind() const { return lane_ ? LaneKind::kNccl : LaneKind::kTcp; }
   bool committed() const { return state_ == State::kCommitted; }  // all sent, no verdict yet
 

@@ -5,6 +5,7 @@
 
 #include "kernels/device.h"
 #include "protocol/messages.h"
+#include "worker/payload_lane.h"
 
 namespace headrace::worker {
 
@@ -31,6 +32,7 @@ struct HandoffReport {
   double wire = 0;   // seconds in which bytes were under way or could have been
   double total = 0;  // from admission to verdict
   Status status;     // why it failed
+  LaneKind lane = LaneKind::kTcp;
 };
 
 // How a worker stands, told each sweep (100 ms).
@@ -59,6 +61,7 @@ class Probes {
  public:
   virtual ~Probes() = default;
   virtual void step(const StepReport&) {}
+  virtual void lanes() {}  // hand-offs may go over NCCL
   virtual void handoff(const HandoffReport&) {}
   virtual void gauges(const WorkerGauges&) {}
   virtual void prefix(uint32_t /*asked*/, uint32_t /*hit*/) {}  // prompt tokens of one admission

@@ -104,7 +104,8 @@ constexpr MetricSpec kSpecs[] = {
      "Prompt tokens found in the prefix cache"},
     {"headrace_preemptions_total", kCounter, "sequences",
      "Sequences whose blocks were taken away, to be computed again"},
-    {"headrace_kv_handoff_bytes_total", kCounter, "bytes", "KV moved between workers, by side"},
+    {"headrace_kv_handoff_bytes_total", kCounter, "bytes",
+     "KV moved between workers, by transport and side"},
     {"headrace_kv_handoff_seconds", kHistogram, "seconds",
      "Hand-offs by phase: wait (until the first byte), wire, total", kHandoffBuckets},
     {"headrace_kv_handoffs_total", kCounter, "transfers", "Hand-offs that succeeded, by side"},
@@ -121,7 +122,6 @@ constexpr MetricSpec kSpecs[] = {
 };
 static_assert(std::size(kSpecs) == kCount);
 
-constexpr const char* kTransport = "tcp";
 constexpr Wall kWalls[] = {Wall::kDram,       Wall::kCache, Wall::kCompute, Wall::kLink,
                            Wall::kKvCapacity, Wall::kQueue, Wall::kGaps,    Wall::kUnknown};
 
@@ -233,8 +233,8 @@ void PrometheusProbes::add_sequences() {
   preempted_ = metrics_.counter(kSpecs[kPreempted]);
 }
 
-PrometheusProbes::Side PrometheusProbes::side(const char* name) {
-  const MetricLabels labels{{"transport", kTransport}, {"side", name}};
+PrometheusProbes::Side PrometheusProbes::side(const char* transport, const char* name) {
+  const MetricLabels labels{{"transport", transport}, {"side", name}};
   Side s;
   s.bytes = metrics_.counter(kSpecs[kHandoffBytes], labels);
   s.ended = metrics_.counter(kSpecs[kHandoffs], labels);
@@ -247,9 +247,8 @@ PrometheusProbes::Side PrometheusProbes::side(const char* name) {
 }
 
 void PrometheusProbes::add_handoffs() {
-  sent_ = side("send");
-  received_ = side("receive");
-  inflight_ = metrics_.gauge(kSpecs[kInflight], {{"transport", kTransport}});
+  tcp_ = {side("tcp", "send"), side("tcp", "receive")};
+  inflight_ = metrics_.gauge(kSpecs[kInflight]);
 }
 
 void PrometheusProbes::add_outcomes() {
@@ -295,8 +294,11 @@ void PrometheusProbes::step(const StepReport& report) {
   decode_tokens_.add(report.decode_rows);
 }
 
+void PrometheusProbes::lanes() { nccl_ = {side("nccl", "send"), side("nccl", "receive")}; }
+
 void PrometheusProbes::handoff(const HandoffReport& report) {
-  const Side& to = report.sent ? sent_ : received_;
+  const Way& way = report.lane == LaneKind::kNccl && nccl_ ? *nccl_ : tcp_;
+  const Side& to = report.sent ? way.sent : way.received;
   to.bytes.add(static_cast<double>(report.bytes));
   if (!report.status.ok()) return to.failures[failure(report.status.code)].add();
   to.ended.add();

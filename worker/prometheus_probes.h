@@ -3,6 +3,7 @@
 #include <array>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -26,6 +27,7 @@ class PrometheusProbes final : public Probes {
   void loading(double share);  // of the model, 0..1
 
   void step(const StepReport& report) override;
+  void lanes() override;
   void handoff(const HandoffReport& report) override;
   void gauges(const WorkerGauges& gauges) override;
   void prefix(uint32_t asked, uint32_t hit) override;
@@ -51,6 +53,9 @@ class PrometheusProbes final : public Probes {
     MetricSet<HistogramMetric> seconds;
     MetricSet<CounterMetric> failures;
   };
+  struct Way {
+    Side sent, received;
+  };
 
   void add_steps();
   void add_machine();
@@ -59,7 +64,7 @@ class PrometheusProbes final : public Probes {
   void add_outcomes();
   const Op& op(std::string_view name);
   Phase phase(const char* name);
-  Side side(const char* name);
+  Side side(const char* transport, const char* name);
 
   Metrics& metrics_;
   std::map<std::string, Op, std::less<>> ops_;
@@ -76,7 +81,8 @@ class PrometheusProbes final : public Probes {
   GaugeMetric kv_usage_, slack_tokens_, kv_short_;
   CounterMetric prefix_asked_, prefix_hit_, preempted_;
 
-  Side sent_, received_;
+  Way tcp_;
+  std::optional<Way> nccl_;  // where there are lanes
   GaugeMetric inflight_;
   MetricSet<CounterMetric> failed_, refused_;
   GaugeMetric loaded_, load_seconds_, model_bytes_;

@@ -40,6 +40,7 @@ Status Worker::start(Ref<Uplink> uplink) {
   if (stage_ && options_.lanes) {
     const uint64_t slot_bytes = stage_->slot_blocks() * engine_.card().block_bytes;
     if (slot_bytes <= kLaneSlotMax) lanes_ = options_.lanes(strand_, random_, slot_bytes);
+    if (lanes_) probes_->lanes();
   }
   if (options_.role != Role::kPrefill) {
     if (Status status = open_kv_channel(); !status.ok()) return status;

@@ -99,6 +99,7 @@ void Worker::report_sent(Sequence& s, const Status& status) {
   HandoffReport report;
   report.sent = true;
   report.bytes = s.sender->bytes_sent();
+  report.lane = s.sender->lane_kind();
   report.wire = seconds(s.sender->on_wire());
   report.total = seconds(strand_->now() - s.began);
   report.wait = report.bytes > 0 ? seconds(s.sender->waited()) : report.total;
@@ -110,6 +111,7 @@ void Worker::report_received(Sequence& s, const Status& status) {
   s.reported = true;
   HandoffReport report;
   report.bytes = s.received.bytes;
+  report.lane = s.received.lane;
   report.wire = seconds(s.received.on_wire);
   report.total = seconds(strand_->now() - s.began);
   report.wait = report.bytes > 0 ? seconds(s.received.first - s.began) : report.total;

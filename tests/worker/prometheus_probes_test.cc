@@ -95,7 +95,7 @@ TEST_CASE("gauges follow what they are told, and go back") {
   CHECK(value(metrics, "headrace_draining") == 1);
   CHECK(value(metrics, "headrace_sequences_running") == 3);
   CHECK(value(metrics, "headrace_sequences_waiting") == 2);
-  CHECK(value(metrics, "headrace_kv_handoff_inflight{transport=\"tcp\"}") == 1);
+  CHECK(value(metrics, "headrace_kv_handoff_inflight") == 1);
   CHECK(value(metrics, "headrace_bandwidth_saturation_ratio{phase=\"decode\"}") == 0.75);
   CHECK(value(metrics, "headrace_compute_saturation_ratio{phase=\"decode\"}") == 0.25);
   CHECK(value(metrics, "headrace_wall{phase=\"decode\",wall=\"dram\"}") == 1);
@@ -121,6 +121,10 @@ TEST_CASE("hand-offs are counted by side, failures by reason") {
   probes.handoff({true, 5000, 0.25, 0.5, 1, {}});
   probes.handoff({false, 100, 0, 0, 2, error(Errc::kDeadline, "late")});
   probes.handoff({false, 0, 0, 0, 2, error(Errc::kNumeric, "odd")});
+  CHECK(metrics.text().find("transport=\"nccl\"") == std::string::npos);
+  probes.lanes();
+  probes.handoff({true, 700, 0, 0, 0, {}, LaneKind::kNccl});
+  CHECK(value(metrics, "headrace_kv_handoff_bytes_total{side=\"send\",transport=\"nccl\"}") == 700);
   const std::string send = "{side=\"send\",transport=\"tcp\"}";
   CHECK(value(metrics, "headrace_kv_handoff_bytes_total" + send) == 5000);
   CHECK(value(metrics, "headrace_kv_handoffs_total" + send) == 1);
