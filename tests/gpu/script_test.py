@@ -153,6 +153,8 @@ class Whole(unittest.TestCase):
                                                    "temperature.gpu": [40, 40],
                                                    "power.draw": [300.5, 690]})
         self.assertEqual([r["ranks"] for r in parts["nccl"]["rows"]], [1, 2])
+        for row in parts["prefill and decode"]["rows"]:
+            self.assertTrue(row["same"] and row["bytes"] > 0 and row["seconds"] > 0, row)
 
     def test_parts_that_fail_are_said_and_the_rest_goes_on(self):
         s = Script(self.folder, {
