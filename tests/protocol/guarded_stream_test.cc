@@ -220,7 +220,7 @@ TEST_CASE("a peer that does not read is not read from, and given up in the end")
   Scene s;
   s.limits.bytes_max = s.limits.first_bytes_max = 16 << 20;
   s.limits.unread_bytes_max = 1;
-  s.limits.write_deadline = 500ms;
+  s.limits.write_deadline = 3s;  // what is asked before is done long before, also on a busy machine
   auto gone = std::make_shared<bool>(false);
   GuardedStream guard(*s.pipe.ends[1], s.io.provider->getTimer(), s.limits, gone);
   capnp::MallocMessageBuilder large, small;
