@@ -1,12 +1,15 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "deploy/cli/commands.h"
+#include "deploy/cli/link_pairs.h"
 #include "deploy/cli/machine.h"
 #include "deploy/cli/numbers.h"
 #include "deploy/cli/options.h"
@@ -28,6 +31,7 @@ struct DoctorOptions {
   bool measure = false;
   bool strict = false;
   bool json = false;
+  LinkOptions links;
 };
 
 // One finding. A warning is something that makes it slower or that may surprise; a failure is
@@ -83,6 +87,42 @@ Finding check_gpu(const std::vector<kernels::GpuInfo>& gpus, const std::string& 
   const bool there = access("/dev/nvidiactl", F_OK) == 0;
   return {there ? "warning" : "ok", "gpu",
           (there ? "an NVIDIA device is here and not used: " : "none is used: ") + why};
+}
+
+// Whether KV may go over NCCL. Nothing to say where it is not wanted.
+std::optional<Finding> check_nccl(const TransportOptions& transport, bool& there) {
+  TransportOptions any = transport;
+  if (any.handoff == "nccl") any.handoff = "auto";
+  const auto choice = any.choose("cuda:0");
+  there = choice && choice->lanes;
+  if (!choice || choice->sentence.empty()) return std::nullopt;
+  return Finding{there ? "ok" : "warning", "nccl", choice->sentence};
+}
+
+// Each pair of GPUs once, from the one of the lower number.
+Json test_pairs(const DoctorOptions& options, const std::vector<kernels::GpuInfo>& gpus,
+                const std::vector<kernels::GpuLimits>& limits) {
+  const auto title = [&](size_t i) { return "cuda:" + std::to_string(gpus[i].ordinal); };
+  Json pairs = Json::array();
+  for (size_t to = 1; to < gpus.size(); ++to) {
+    for (size_t from = 0; from < to; ++from) {
+      Json link{{"from", title(from)}, {"to", title(to)}};
+      link.update(test_pair(title(from), title(to), options.links));
+      link["host_copies_bytes_per_second"] =
+          std::min(limits[from].to_host_bytes_per_second, limits[to].to_device_bytes_per_second);
+      pairs.push_back(std::move(link));
+    }
+  }
+  return pairs;
+}
+
+void print_pairs(const Json& pairs) {
+  if (!pairs.empty()) std::printf("\nhand-offs between GPUs\n");
+  for (const Json& link : pairs) {
+    std::printf("  %s to %s  %s (a copy through the host: at most %.1f GB/s)\n",
+                link.value("from", "").c_str(), link.value("to", "").c_str(),
+                link_text(link).c_str(), link.value("host_copies_bytes_per_second", 0.0) / 1e9);
+  }
 }
 
 Json gpu_json(const kernels::GpuInfo& gpu, const kernels::GpuLimits& limits) {
@@ -145,11 +185,21 @@ void print_limits(kernels::CpuPath path, int threads, const MachineLimits& limit
 }
 
 int doctor(const DoctorOptions& options) {
+  const LinkOptions& links = options.links;
+  if (!links.answer.empty() || !links.peer.empty()) {
+    if (!links.answer.empty() && !links.peer.empty())
+      return fail_usage("--answer and --peer are two ends: give one");
+    if (links.mib == 0) return fail_usage("--link-mib 0 leaves nothing to test");
+    return links.peer.empty() ? answer_links(links) : test_peer(links, options.json);
+  }
   const std::string folder = state_folder(options.state_dir);
   std::string no_gpu;
   const std::vector<kernels::GpuInfo> gpus = kernels::cuda_gpus(&no_gpu);
-  const std::vector<Finding> findings{check_processor(), check_memory(), check_huge_pages(),
-                                      check_state(folder), check_gpu(gpus, no_gpu)};
+  std::vector<Finding> findings{check_processor(), check_memory(), check_huge_pages(),
+                                check_state(folder), check_gpu(gpus, no_gpu)};
+  bool nccl = false;
+  if (!gpus.empty())
+    if (auto found = check_nccl(options.links.transport, nccl)) findings.push_back(*found);
   const auto path = kernels::best_cpu_path();
   const int threads = usable_threads(options.threads);
   if (options.measure) forget_limits(folder);
@@ -166,6 +216,8 @@ int doctor(const DoctorOptions& options) {
     gpus_limits.push_back(gpu_limits(folder, gpu, plan, progress));
   }
   bar.finish();
+  Json pairs = Json::array();
+  if (nccl && options.links.mib > 0) pairs = test_pairs(options, gpus, gpus_limits);
   bool bad = false;
   Json list = Json::array();
   for (const auto& f : findings) {
@@ -182,11 +234,13 @@ int doctor(const DoctorOptions& options) {
                 {"cpu", processor_name()},
                 {"findings", list},
                 {"limits", limits_json(path, threads, limits)},
-                {"gpus", gpu_list}});
+                {"gpus", gpu_list},
+                {"pairs", pairs}});
   } else {
     std::printf("%-8s %-13s %s\n", "", "name", processor_name().c_str());
     print_limits(path, threads, limits);
     for (size_t i = 0; i < gpus.size(); ++i) print_gpu(gpus[i], gpus_limits[i]);
+    print_pairs(pairs);
   }
   return bad ? kExitFailed : kExitOk;
 }
@@ -202,6 +256,7 @@ void add_doctor(CLI::App& program, Action& action) {
   command->add_flag("--measure", options->measure, "Measure anew, with more patience");
   command->add_flag("--strict", options->strict, "Warnings are failures");
   command->add_flag("--json", options->json, "One JSON object");
+  options->links.add_to(*command);
   command->callback([options, &action] { action = [options] { return doctor(*options); }; });
 }
 

@@ -25,6 +25,11 @@ def said_by_a_worker(*options):
     return "\n".join(worker.err)
 
 
+def one_of(tries, outcome):
+    """NCCL's waits are short, as between real GPUs: a busy machine may outrun one, and gets tcp."""
+    return any(outcome() for _ in range(tries))
+
+
 @contextlib.contextmanager
 def nccl_does(what):
     """What processes find that are started meanwhile (tests/simt/nccl/control.h)."""
@@ -43,27 +48,28 @@ class Serving(unittest.TestCase):
         cls.alone = [headrace("run", MODEL, "--device", "cuda:0", *FEW, "--json", "--kv-digest",
                               *ask).json() for ask in ASKS]
 
-    def failed_attempts(self, *options, remote=True):
+    def served(self, *options):
+        """Failed attempts, and whether each prompt came from the prefill worker."""
+        remote = True
         with emulated(2), Served(*FEW, "--pd", "always", *options, size=2) as served:
             for ask, here in zip(ASKS, self.alone):
                 there = served.run("--json", "--kv-digest", *ask).json()
                 for field in ("ids", "text", "kv_digest"):
                     self.assertEqual(there[field], here[field], field)
-                if remote:
-                    self.assertTrue(there["remote_prefill"])
+                remote = remote and there["remote_prefill"]
             served.wait_idle()
-            return served.status()["totals"]["attempts_failed"]
+            return served.status()["totals"]["attempts_failed"], remote
 
     def test_over_nccl(self):
-        self.assertEqual(self.failed_attempts("--handoff", "nccl"), 0)
+        self.assertTrue(one_of(3, lambda: self.served("--handoff", "nccl") == (0, True)))
 
     def test_what_stalls_is_tried_again(self):
         for what in ("stall_send", "stall_init"):
             with self.subTest(what), nccl_does(what):
-                self.assertGreater(self.failed_attempts(remote=False), 0)
+                self.assertGreater(self.served()[0], 0)
         # It knows nothing of NCCL.
         with nccl_does("stall_send"):
-            self.assertEqual(self.failed_attempts("--handoff", "tcp"), 0)
+            self.assertEqual(self.served("--handoff", "tcp"), (0, True))
 
 
 class Options(unittest.TestCase):
@@ -119,6 +125,56 @@ class Options(unittest.TestCase):
         self.assertEqual(said.status, 1)
         self.assertIn("--prefill-gemm library, --device cuda:0: cuBLASLt: /no/such/libcublasLt.so",
                       said.err.splitlines()[-1])
+
+
+class Doctor(unittest.TestCase):
+    SMALL = ("--link-mib", "2")
+
+    def pairs(self):
+        with emulated(3):
+            found = headrace("doctor", "--threads", "1", *self.SMALL, "--json")
+        self.assertEqual(found.status, 0, found.err)
+        pairs = found.json()["pairs"]
+        self.assertEqual([(p["from"], p["to"]) for p in pairs],
+                         [("cuda:0", "cuda:1"), ("cuda:0", "cuda:2"), ("cuda:1", "cuda:2")])
+        for pair in pairs:
+            self.assertGreater(pair["tcp_bytes_per_second"], 0, pair)
+            self.assertGreater(pair["host_copies_bytes_per_second"], 0, pair)
+        return pairs
+
+    def test_each_pair_of_gpus(self):
+        self.assertTrue(one_of(3, lambda: all(pair.get("nccl_bytes_per_second", 0) > 0
+                                              for pair in self.pairs())))
+
+    def test_what_stalls_is_told(self):
+        with nccl_does("stall_send"):
+            for pair in self.pairs():
+                self.assertNotIn("nccl_bytes_per_second", pair)
+                self.assertIn("NCCL", pair["why"])
+
+    def test_without_the_library_it_says_so_and_tests_no_pair(self):
+        with emulated(2):
+            found = headrace("doctor", "--threads", "1", "--nccl-library", NO_LIBRARY,
+                             "--json").json()
+        self.assertEqual(found["pairs"], [])
+        told = [f for f in found["findings"] if f["what"] == "nccl"]
+        self.assertEqual([f["level"] for f in told], ["warning"])
+        self.assertIn(NO_LIBRARY, told[0]["text"])
+
+    def test_the_link_to_a_peer(self):
+        gpu = ("--device", "cuda:0", *self.SMALL)
+        peer = Process("doctor", "--answer", "127.0.0.1:0", *gpu)
+        try:
+            while not any("--peer" in line for line in peer.err):
+                self.assertIsNone(peer.process.poll(), peer.err)
+            at = peer.err[-1].split("--peer ")[1].split(" ")[0]
+            self.assertTrue(one_of(3, lambda: headrace(
+                "doctor", "--peer", at, *gpu, "--json").json().get("nccl_bytes_per_second", 0) > 0))
+            over_tcp = headrace("doctor", "--peer", at, *gpu, "--handoff", "tcp")
+            self.assertIn("no NCCL", over_tcp.out)
+            self.assertEqual(over_tcp.status, 0)
+        finally:
+            self.assertEqual(peer.end(), 0)
 
 
 if __name__ == "__main__":
