@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "protocol/check.h"
+#include "worker/crc32c.h"
 #include "worker/fields.h"
 
 namespace headrace::worker {
@@ -102,6 +103,7 @@ Bytes write(const handoff::SlotPosted&) { return begun(Kind::kSlotPosted).take()
 Bytes write(const handoff::LaneNote& n) {
   CHECK(n.bytes.size() <= kLaneNoteMax);
   FieldWriter w = begun(Kind::kLaneNote);
+  w.put(crc32c(n.bytes));
   w.put(n.bytes);
   return w.take();
 }
@@ -187,9 +189,11 @@ Result<handoff::Frame> read_ack(FieldReader& r) {
 }
 
 Result<handoff::Frame> read_note(FieldReader& r) {
+  const auto crc = r.get<uint32_t>();
   const handoff::LaneNote note{r.rest()};
   if (!r.finished() || note.bytes.size() > kLaneNoteMax)
     return malformed("a lane's note has a wrong length");
+  if (crc32c(note.bytes) != crc) return malformed("CRC of a lane's note is wrong");
   return handoff::Frame(note);
 }
 

@@ -110,7 +110,8 @@ struct SlotPosted {
   bool operator==(const SlotPosted&) const = default;
 };
 
-// Both ways: of the lane's own. Decoded, it points into the frame.
+// Both ways: of the lane's own, with their CRC-32C, since NCCL itself checks nothing. Decoded, it
+// points into the frame.
 struct LaneNote {
   std::span<const std::byte> bytes;
 };

@@ -72,6 +72,11 @@ TEST_CASE("a lane's note comes back, or is too long") {
   const auto back = decode_handoff(frame);
   REQUIRE(back.has_value());
   CHECK(std::ranges::equal(std::get<handoff::LaneNote>(*back).bytes, said));
+  for (size_t i = 1; i < frame.size(); ++i) {
+    frame[i] ^= std::byte{16};
+    CHECK_FALSE(decode_handoff(frame).has_value());
+    frame[i] ^= std::byte{16};
+  }
   frame.push_back(std::byte{7});
   CHECK_FALSE(decode_handoff(frame).has_value());
 }
