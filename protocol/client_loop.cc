@@ -56,6 +56,7 @@ Loop::~Loop() noexcept {
     running_.clear();
     tasks_ = nullptr;
     renewing_ = nullptr;
+    asked_ = nullptr;
   });
 }
 
@@ -93,6 +94,26 @@ Status Loop::connect(Duration deadline) {
                               });
   });
   return connected ? Status{} : connected.error();
+}
+
+kj::Promise<void> Loop::sign_of_life() {
+  if (asked_epoch_ != epoch_) {
+    asked_epoch_ = epoch_;
+    const auto over = [this, of = epoch_]() {
+      if (asked_epoch_ == of) asked_epoch_ = 0;
+    };
+    asked_ = main()
+                 .helloRequest()
+                 .send()
+                 .then([over](auto&&) { over(); },
+                       [over](kj::Exception&& e) {
+                         over();
+                         kj::throwRecoverableException(kj::mv(e));
+                       })
+                 .fork();
+  }
+  KJ_IF_MAYBE (asked, asked_) return asked->addBranch();
+  KJ_UNREACHABLE;
 }
 
 kj::Promise<void> Loop::renew(uint64_t lost) {

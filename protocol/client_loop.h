@@ -95,6 +95,9 @@ class Loop final : public kj::TaskSet::ErrorHandler {
   // Counts connections, so that of many who lost one the first makes the next.
   uint64_t epoch() const { return epoch_; }
   kj::Promise<void> renew(uint64_t lost);
+  // The coordinator's sign of life on this connection: one question for all who wait for it, since
+  // a question for each of many answers would pass the connection's limit.
+  kj::Promise<void> sign_of_life();
   const std::string& name() const { return name_; }
   KjStrand& strand() { return *thread_.strand(); }
   kj::Timer& timer() { return thread_.io().provider->getTimer(); }
@@ -124,6 +127,8 @@ class Loop final : public kj::TaskSet::ErrorHandler {
   uint64_t epoch_ = 0;
   bool renewing_now_ = false;
   kj::Maybe<kj::ForkedPromise<void>> renewing_;
+  uint64_t asked_epoch_ = 0;  // of the connection that owes a sign of life; 0: none does
+  kj::Maybe<kj::ForkedPromise<void>> asked_;
   std::map<uint64_t, Running> running_;
   kj::Own<kj::TaskSet> tasks_;
   KjThread thread_;

@@ -89,12 +89,11 @@ kj::Promise<Stream::End> Stream::silence() {
   return loop_.timer()
       .afterDelay(kj_time(kPingEvery))
       .then([this]() {
-        auto call = loop_.main().helloRequest();
         auto& timer = loop_.timer();
         auto late = timer.afterDelay(kj_time(kSilence / 2))
                         .then([&timer]() { return timer.afterDelay(kj_time(kSilence / 2)); })
                         .then([]() { return false; });
-        return call.send().then([](auto&&) { return true; }).exclusiveJoin(kj::mv(late));
+        return loop_.sign_of_life().then([]() { return true; }).exclusiveJoin(kj::mv(late));
       })
       .then([this](bool alive) -> kj::Promise<End> {
         if (alive) {

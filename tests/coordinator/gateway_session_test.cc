@@ -5,6 +5,7 @@
 
 #include <condition_variable>
 #include <mutex>
+#include <thread>
 
 namespace headrace::coordinator {
 using namespace fakes;
@@ -132,7 +133,21 @@ TEST_CASE("open calls of a connection are limited") {
     auto s = other->status();
     return s && s->running + s->waiting == 0;
   }));
-  CHECK(c->generate({.prompt = "HAL"}, {})->wait()->text == "IBM.");
+  const auto after = c->generate({.prompt = "HAL"}, {})->wait();
+  REQUIRE_MESSAGE(after, after.error().message);
+  CHECK(after->text == "IBM.");
+}
+
+TEST_CASE("many answers on one connection owe it no more questions than one") {
+  Edge edge;
+  auto c = edge.connect();
+  REQUIRE(edge.ready(*c));
+  std::vector<std::unique_ptr<client::Generation>> many;
+  for (uint32_t i = 0; i < Gateway::kOpenCallsMax; ++i)
+    many.push_back(c->generate({.prompt = "~"}, {}));
+  std::this_thread::sleep_for(1500ms);  // a client asks for a sign of life twice a second
+  CHECK(c->status());
+  CHECK(edge.gateway->offenders() == 0);
 }
 
 TEST_CASE("questions: hello, models, status, tokenize, detokenize") {
