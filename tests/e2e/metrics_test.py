@@ -107,6 +107,16 @@ def walls(found):
     return {(m["worker"], m["phase"]): m["wall"] for m, _ in found}
 
 
+def floors(page):
+    """Seconds that all that was moved, and all that was computed, takes at the measured limits."""
+    peak, flops = "headrace_peak_flops_per_second", "headrace_flops_total"
+    products = sum(page.total(flops, op=op) for op in ("matmul", "matmul_swiglu"))
+    return (page.total("headrace_dram_bytes_total") /
+            page.value("headrace_read_limit_bytes_per_second"),
+            products / page.value(peak, dtype="int8") +
+            (page.total(flops) - products) / page.value(peak, dtype="f32"))
+
+
 class Pages(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -381,7 +391,12 @@ class Walls(unittest.TestCase):
             expected = {"dram"} if limit < 1.65 * far else set()
             expected |= {"cache"} if limit > 1.35 * far else set()
             self.assertIn(named["decode-0", "decode"], expected, f"limit {limit}, far {far}")
-            self.assertEqual(named["prefill-0", "prefill"], "compute")
+            # On a machine that others use a peak may have been measured when it was free, the read
+            # limit when it was not: where both take as long, either may be named.
+            read, compute = floors(Page(metrics_of(parts, "prefill-0")))
+            expected = {"compute"} if compute > read / 1.5 else set()
+            expected |= {"dram", "cache"} if read > compute / 1.5 else set()
+            self.assertIn(named["prefill-0", "prefill"], expected, (read, compute))
 
     def test_a_slow_link_is_named(self):
         with Parts(os.path.relpath(real_model(), cluster.MODELS), prefill=1, decode=1,
