@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "protocol/link.h"
+#include "protocol/slowdown.h"
 #include "protocol/strand.h"
 
 namespace headrace {
@@ -20,7 +21,7 @@ struct AsioCore;  // asio_core.h: the event loop, shared by all that may outlive
 // Strands that live longer drop whatever is posted to them.
 class AsioRuntime {
  public:
-  static constexpr Duration kFlushMax = 1s;
+  static constexpr Duration kFlushMax = 1s * kSlowdown;
   static constexpr Duration kStopMax = 10s;
 
   explicit AsioRuntime(unsigned threads = 1);

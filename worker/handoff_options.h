@@ -3,22 +3,23 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "protocol/slowdown.h"
 #include "protocol/strand.h"
 #include "worker/handoff_wire.h"
 
 namespace headrace::worker {
 
 // Waits and bounds of the KV channel. Defaults are for a LAN. Whoever runs many processes on few
-// cores, or under a sanitizer, may stretch the waits; none may be endless.
+// cores may stretch the waits; none may be endless.
 struct HandoffOptions {
   Duration dial = 1s;
-  Duration hello = 1s;             // from the connection to hello (D), from hello to its ack (P)
-  Duration alive_every = 250ms;    // with nothing else to send
-  Duration silence = 1500ms;       // without a frame of the peer: it is taken for dead
-  Duration progress = 30s;         // D: without a byte of KV, though the peer lives
-  Duration verdict = 2s;           // P: from commit to verdict
-  Duration stall = 5s;             // P: with KV to send and the link taking none
-  Duration whole = 30s;            // P: from the last block computed to the commit
+  Duration hello = 1s * kSlowdown;  // from the connection to hello (D), from hello to its ack (P)
+  Duration alive_every = 250ms;     // with nothing else to send
+  Duration silence = 1500ms * kSlowdown;  // without a frame of the peer: it is taken for dead
+  Duration progress = 30s;                // D: without a byte of KV, though the peer lives
+  Duration verdict = 2s * kSlowdown;      // P: from commit to verdict
+  Duration stall = 5s;                    // P: with KV to send and the link taking none
+  Duration whole = 30s;                   // P: from the last block computed to the commit
   size_t window_bytes = 4u << 20;  // P: queued in the link before it waits for the peer to read
   size_t slice_bytes = kSliceBytesMax;
   uint32_t streams = 1;            // P: channels of a hand-off, at most kHandoffStreamsMax

@@ -4,6 +4,7 @@
 
 #include "protocol/check.h"
 #include "protocol/codec.h"
+#include "tests/sim/virtual_time.h"
 
 namespace headrace::sim {
 
@@ -12,6 +13,7 @@ SimWorker start_worker(SimWorld& world, worker::WorkerOptions options,
   SimWorker w;
   w.process = &world.spawn(options.name);
   if (options.kv.host == "127.0.0.1") options.kv.host = options.name;  // a host of its own
+  options.handoff = on_virtual_time(options.handoff);
   const auto strand = w.process->make_strand();
   w.engine = std::make_shared<SimEngine>(strand, engine);
   w.process->own(w.engine);

@@ -8,6 +8,7 @@
 
 #include "tests/sim/sim_copies.h"
 #include "tests/sim/sim_world.h"
+#include "tests/sim/virtual_time.h"
 #include "worker/handoff_receiver.h"
 #include "worker/handoff_sender.h"
 #include "worker/handoff_wire.h"
@@ -139,7 +140,7 @@ struct HandoffRig {
   sim::SimProcess* d = &world.spawn("d");
   std::shared_ptr<Strand> p_strand = p->make_strand();
   std::shared_ptr<Strand> d_strand = d->make_strand();
-  HandoffOptions options;
+  HandoffOptions options = sim::on_virtual_time();
   std::vector<std::byte> source = std::vector<std::byte>(kBlocks * kBlockBytes);
   std::vector<std::byte> target = std::vector<std::byte>(kBlocks * kBlockBytes);
   const bool staged;
