@@ -99,8 +99,9 @@ struct ThreadPool::State {
         while (job.load() == seen) job.wait(seen);
         sleepers.fetch_sub(1);
       }
-      if (stop.load(std::memory_order_acquire)) return;
+      // In this order: whoever takes the last number sees the stop that came before it.
       seen = job.load(std::memory_order_acquire);
+      if (stop.load(std::memory_order_acquire)) return;
       work(seen, thread);
     }
   }
