@@ -468,6 +468,7 @@ void HandoffReceiver::drop(const ChannelPtr& channel) {
 }
 
 void HandoffReceiver::let_go(const ChannelPtr& channel) {
+  if (!channel->link) return;  // `quiet` of a lane that was cut meanwhile
   const auto it = std::find(channels_.begin(), channels_.end(), channel);
   CHECK(it != channels_.end());
   channel->over = true;

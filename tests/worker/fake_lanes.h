@@ -19,6 +19,7 @@ struct FakeLane {
   std::vector<Bytes> notes;
   std::vector<LaneEnding> endings;
   LaneState state_at_end = LaneState::kQuiet;
+  std::function<void()> on_close{};
 };
 
 class FakeLanes final : public LaneSource {
@@ -51,6 +52,7 @@ class FakeLanes final : public LaneSource {
     void post(LaneSlot slot) override { lane->posted.push_back(slot); }
     LaneState close(LaneEnding why) override {
       lane->endings.push_back(why);
+      if (lane->on_close) lane->on_close();
       return lane->state_at_end;
     }
     LaneState state() const override { return lane->state_at_end; }

@@ -114,5 +114,29 @@ TEST_CASE("a lane that is not quiet keeps its channel and slots, and nobody wait
   CHECK(!r.rig.done->ok());
 }
 
+TEST_CASE("quiet, told just as the channel is cut, ends it once") {
+  LaneRig r;
+  r.rig.d_copies.hang(true);  // what it holds keeps the channel in memory
+  REQUIRE(shift(r.p(), r.d()));
+  r.rig.world.run_for(20ms);
+  r.d().state_at_end = r.p().state_at_end = LaneState::kBusy;
+  r.d().host.failed(error(Errc::kDeadline, "it hangs"));
+  CHECK(!r.outcome().ok());
+  r.d().state_at_end = LaneState::kQuiet;
+  int told = 0;
+  r.d().on_close = [&] {
+    r.rig.d_strand->post([&] {
+      ++told;
+      r.d().host.quiet();
+    });
+  };
+  r.p().host.quiet();  // P closes its end
+  r.rig.world.run_for(50ms);
+  CHECK(told == 1);
+  r.rig.d_copies.hang(false);
+  r.rig.world.run_for(50ms);
+  CHECK(r.free_slots() == kernels::kCopySlots);
+}
+
 }  // namespace
 }  // namespace headrace::worker
