@@ -108,7 +108,13 @@ Bytes bend(Bytes frame, fuzz::Input& input) {
 }
 
 Bytes hello(fuzz::Input& input, bool bent) {
-  Hello h{kTransfer, Attempt{1}, {11, 12}, kDecode, kLayout, kTokens, {}};
+  Hello h;
+  h.transfer = kTransfer;
+  h.attempt = Attempt{1};
+  h.prefill = {11, 12};
+  h.decode = kDecode;
+  h.layout = kLayout;
+  h.tokens = kTokens;
   if (bent) {
     switch (input.byte() % 6) {
       case 0:
