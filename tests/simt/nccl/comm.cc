@@ -204,7 +204,8 @@ void close_all(ncclComm& comm) {
 
 bool step_init(Library& lib, ncclComm& comm) {
   if (comm.connected || comm.error || comm.aborted || lib.behaviour.stall_init) return false;
-  const bool greeted = greet_peers(lib, comm), heard = hear_peers(lib, comm);
+  // Greeting comes last: who is refused by what it hears still tells the other end.
+  const bool heard = hear_peers(lib, comm), greeted = greet_peers(lib, comm);
   const auto absent = [&](const std::vector<int>& fds) {
     return std::count(fds.begin(), fds.end(), -1);
   };
