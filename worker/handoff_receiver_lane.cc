@@ -13,9 +13,11 @@ LaneTerms HandoffReceiver::open_lane(const ChannelPtr& channel, const handoff::H
   if (memory.stage == nullptr || memory.lanes == nullptr || hello.streams != 1) return {};
   const LaneTerms answer = memory.lanes->answer(hello.prefill, hello.lane);
   if (answer.kind == LaneKind::kTcp) return answer;
-  // The lane is the channel's: no callback of it comes when that is gone.
-  const auto on_channel = [weak = std::weak_ptr(channel)](auto f) {
-    if (const auto c = weak.lock()) f(c);
+  const auto on_channel = [weak_self = std::weak_ptr(self_),
+                           weak = std::weak_ptr(channel)](auto f) {
+    const auto self = weak_self.lock();
+    const auto c = weak.lock();
+    if (self && c) f(c);
   };
   HandoffLane::Host host;
   host.tell = [this, on_channel](const Bytes& note) {

@@ -11,29 +11,16 @@
 namespace headrace::worker {
 namespace {
 
-// The three as one; destroyed from the lanes down.
-class Lanes final : public LaneSource {
- public:
-  Lanes(std::shared_ptr<Strand> strand, std::unique_ptr<NcclLibrary> library,
-        const NcclOptions& options)
-      : thread_(strand, std::move(library)), pairs_(std::move(strand), thread_, options) {}
-  LaneTerms offer(Incarnation peer, std::string* why) override { return pairs_.offer(peer, why); }
-  LaneTerms answer(Incarnation peer, const LaneTerms& offered, std::string* why) override {
-    return pairs_.answer(peer, offered, why);
-  }
-  Status agree(const LaneTerms& offered, const LaneTerms& answered) override {
-    return pairs_.agree(offered, answered);
-  }
-  std::unique_ptr<PayloadLane> lane(LaneEnd end, Incarnation peer, const LaneTerms& terms,
-                                    PayloadLane::Host host) override {
-    return pairs_.lane(end, peer, terms, std::move(host));
-  }
-  void sweep() override { pairs_.sweep(); }
-  Status health() const override { return pairs_.health(); }
+// The library and its thread, which have to be there before the pairs and after them.
+struct Below {
+  NcclThread thread;
+};
 
- private:
-  NcclThread thread_;
-  NcclPairs pairs_;
+class Lanes final : Below, public NcclPairs {
+ public:
+  Lanes(const std::shared_ptr<Strand>& strand, std::unique_ptr<NcclLibrary> library,
+        const NcclOptions& options)
+      : Below{NcclThread(strand, std::move(library))}, NcclPairs(strand, thread, options) {}
 };
 
 }  // namespace
@@ -49,8 +36,7 @@ Result<std::unique_ptr<LaneSource>> make_nccl_lanes(std::shared_ptr<Strand> stra
   pairs.host = host_number();
   // Unknown: nobody else's.
   if (pairs.host == 0) pairs.host = random.next();
-  return std::unique_ptr<LaneSource>(
-      std::make_unique<Lanes>(std::move(strand), std::move(*library), pairs));
+  return std::unique_ptr<LaneSource>(std::make_unique<Lanes>(strand, std::move(*library), pairs));
 }
 
 std::string nccl_sentence(const Result<std::unique_ptr<LaneSource>>& lanes,

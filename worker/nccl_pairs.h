@@ -63,7 +63,7 @@ struct NcclPair {
 // aborted at both ends, and its peer gets tcp for a while. A communicator ends by being aborted
 // even when it is idle: finalize would wait for the peer. What cannot be aborted in time is lost,
 // with the slots that it uses; then health() says that the process has to be started again.
-class NcclPairs final : public LaneSource {
+class NcclPairs : public LaneSource {
  public:
   NcclPairs(std::shared_ptr<Strand> strand, NcclDriver& driver, const NcclOptions& options);
   ~NcclPairs() override;

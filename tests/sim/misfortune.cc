@@ -42,12 +42,12 @@ void Misfortune::spoil_lanes(size_t slot) {
   if (!lanes) return;
   cast_.count("nccl faults");
   const bool hangs = cast_.draw(3) > 0;
-  (hangs ? lanes->driver().faults.hang_moves : lanes->driver().faults.fail_moves) = true;
+  (hangs ? lanes->fake().faults.hang_moves : lanes->fake().faults.fail_moves) = true;
   cast_.world.at(10ms + cast_.draw_time(3s), [weak = std::weak_ptr(lanes)] {
     const auto again = weak.lock();
     if (!again) return;
-    again->driver().faults = {};
-    again->driver().nudge();
+    again->fake().faults = {};
+    again->fake().nudge();
   });
 }
 

@@ -140,28 +140,14 @@ inline std::unique_ptr<NcclLibrary> InProcessNccl::device() {
 }
 
 // All of worker/nccl_* on such a device.
-class InProcessLanes final : public LaneSource {
+struct InProcessThread {
+  NcclThread thread;
+};
+class InProcessLanes final : InProcessThread, public NcclPairs {
  public:
   InProcessLanes(const std::shared_ptr<Strand>& strand, InProcessNccl& nccl,
                  const NcclOptions& options)
-      : thread_(strand, nccl.device()), pairs_(strand, thread_, options) {}
-  LaneTerms offer(Incarnation peer, std::string* why) override { return pairs_.offer(peer, why); }
-  LaneTerms answer(Incarnation peer, const LaneTerms& offered, std::string* why) override {
-    return pairs_.answer(peer, offered, why);
-  }
-  Status agree(const LaneTerms& offered, const LaneTerms& answered) override {
-    return pairs_.agree(offered, answered);
-  }
-  std::unique_ptr<PayloadLane> lane(LaneEnd end, Incarnation peer, const LaneTerms& terms,
-                                    PayloadLane::Host host) override {
-    return pairs_.lane(end, peer, terms, std::move(host));
-  }
-  void sweep() override { pairs_.sweep(); }
-  Status health() const override { return pairs_.health(); }
-
- private:
-  NcclThread thread_;
-  NcclPairs pairs_;
+      : InProcessThread{NcclThread(strand, nccl.device())}, NcclPairs(strand, thread, options) {}
 };
 
 }  // namespace headrace::worker
