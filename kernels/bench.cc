@@ -83,18 +83,22 @@ class Bench {
   BenchReport run() {
     BenchReport report;
     report.device = device_->name();
-    const double limits = 0.2;  // share of the time
+    const double limits = o_.part == BenchPart::kLimits ? 1 : 0.2;  // share of the time
     report.limits = measure_cpu_limits(o_.path, o_.threads, o_.seconds * limits, o_.working_set,
                                        [&](double p) { progress_(p * limits); });
     limits_ = &report.limits;
-    // Thirteen operations for each number of rows.
-    each_ = o_.seconds * (1 - limits) / (13.0 * static_cast<double>(o_.rows.size()));
-    step_ = (1 - limits) / (13.0 * static_cast<double>(o_.rows.size()));
+    // Thirteen operations for each number of rows; with attention comes what writes its KV.
+    const double operations = o_.part == BenchPart::kAttention ? 2 : 13;
+    each_ = o_.seconds * (1 - limits) / (operations * static_cast<double>(o_.rows.size()));
+    step_ = (1 - limits) / (operations * static_cast<double>(o_.rows.size()));
     done_ = limits;
-    products();
-    for (int32_t rows : o_.rows) small(rows);
-    attention();
-    for (int32_t rows : o_.rows) choice(rows);
+    if (o_.part == BenchPart::kAll) {
+      products();
+      for (int32_t rows : o_.rows) small(rows);
+    }
+    if (o_.part != BenchPart::kLimits) attention();
+    if (o_.part == BenchPart::kAll)
+      for (int32_t rows : o_.rows) choice(rows);
     progress_(1);
     report.rows = std::move(rows_);
     return report;

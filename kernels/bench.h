@@ -21,7 +21,10 @@ struct BenchShape {
   WeightType head = WeightType::kW8;
 };
 
+enum class BenchPart : uint8_t { kAll, kLimits, kAttention };
+
 struct BenchOptions {
+  BenchPart part = BenchPart::kAll;
   CpuPath path = CpuPath::kPortable;
   int threads = 1;
   BenchShape shape;

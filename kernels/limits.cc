@@ -22,6 +22,8 @@ constexpr size_t kSamplesMin = 5;
 
 Roofs roofs_of(CpuPath path) {
   switch (path) {
+    case CpuPath::kAmx:
+      return roofs_amx();
     case CpuPath::kAvx512Vnni:
       return roofs_avx512();
     case CpuPath::kAvx2:
@@ -128,6 +130,16 @@ CpuLimits measure_cpu_limits(CpuPath path, int threads, double seconds, uint64_t
                   [&](int, int64_t times) { prober.keep(roofs.f32(kRounds * times) != 0); });
   step();
   return limits;
+}
+
+ReadRate measure_read(CpuPath path, int threads, uint64_t bytes, double seconds) {
+  KERNELS_CHECK(supported(path));
+  KERNELS_CHECK(threads >= 1);
+  bytes = std::max(bytes, kSmallestSet);
+  Prober prober(threads);
+  Buffer memory(bytes);
+  std::memset(memory.data(), 0x5a, memory.size());
+  return read_rate(prober, roofs_of(path), memory.data(), bytes, seconds);
 }
 
 double read_limit(const CpuLimits& limits, uint64_t working_set) {

@@ -26,6 +26,10 @@ struct CpuLimits {
 CpuLimits measure_cpu_limits(CpuPath path, int threads, double seconds, uint64_t bytes_max,
                              const std::function<void(double)>& progress);
 
+// The read rate of one working set alone, measured for about `seconds`: what a benchmark takes before
+// and behind its own runs.
+ReadRate measure_read(CpuPath path, int threads, uint64_t bytes, double seconds);
+
 // Roofs of a GPU. Zero = not measured.
 struct GpuLimits {
   std::vector<ReadRate> read;             // ascending working set; past the L1, so first of the L2

@@ -11,7 +11,7 @@ namespace {
 
 TEST_CASE("device names") {
   for (const char* name :
-       {"auto", "cpu", "cpu:portable", "cpu:avx2", "cpu:avx512vnni", "reference"}) {
+       {"auto", "cpu", "cpu:portable", "cpu:avx2", "cpu:avx512vnni", "cpu:amx", "reference"}) {
     CAPTURE(name);
     CHECK(check_device_name(name).empty());
   }

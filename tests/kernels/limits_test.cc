@@ -33,6 +33,14 @@ TEST_CASE("every path measures rates, over growing sets up to the largest") {
   }
 }
 
+TEST_CASE("one working set alone") {
+  for (CpuPath path : testing::paths()) {
+    const ReadRate rate = measure_read(path, 2, 3 << 20, 0.01);
+    CHECK(rate.working_set == 3 << 20);
+    CHECK(rate.bytes_per_second > 0);
+  }
+}
+
 TEST_CASE("a set below the smallest is measured at the smallest") {
   const CpuLimits limits = measure_cpu_limits(CpuPath::kPortable, 1, 0.001, 10, [](double) {});
   REQUIRE(limits.read.size() == 1);

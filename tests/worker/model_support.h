@@ -64,8 +64,7 @@ struct NamedDevice {
 
 inline std::vector<kernels::CpuPath> cpu_paths() {
   std::vector<kernels::CpuPath> out;
-  for (const auto path :
-       {kernels::CpuPath::kPortable, kernels::CpuPath::kAvx2, kernels::CpuPath::kAvx512Vnni})
+  for (const auto path : kernels::kCpuPaths)
     if (kernels::supported(path)) out.push_back(path);
   return out;
 }
