@@ -39,6 +39,11 @@ Bodies bodies_of(CpuPath path) {
       return HEADRACE_BODIES(avx2);
     case CpuPath::kAvx512Vnni:
       return HEADRACE_BODIES(avx512);
+    case CpuPath::kAmx: {
+      Bodies bodies = HEADRACE_BODIES(avx512);
+      bodies.matmul = matmul_amx;
+      return bodies;
+    }
   }
   return {};
 }
@@ -65,7 +70,7 @@ class CpuDevice final : public Device {
   void run(const RmsNorm& op) override { timed(op, bodies_.rms_norm); }
   void run(const QuantizeRows& op) override { timed(op, bodies_.quantize_rows); }
   void run(const MatMul& op) override {
-    timed(op, bodies_.matmul, scratch(matmul_scratch_bytes(op)));
+    timed(op, bodies_.matmul, scratch(matmul_scratch_bytes(op, pool_.threads())));
   }
   void run(const GatherRows& op) override {
     timed(op, [](const GatherRows& o, ThreadPool&) { reference(o); });

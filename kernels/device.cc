@@ -1,6 +1,8 @@
 #include "kernels/device.h"
 
 #include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <cstring>
 
@@ -43,6 +45,17 @@ bool has_avx512_vnni() {
          has_all(w.c, bit_AVX512VNNI);
 }
 
+// The tiles' state is large, so a process asks for it once (Linux,
+// Documentation/arch/x86/xstate.rst). A kernel that is too old, or a sandbox that forbids the call,
+// says no.
+bool has_amx() {
+  constexpr uint64_t kTiles = 0x60000;  // configuration and data
+  constexpr uint32_t kTile = 1u << 24, kInt8 = 1u << 25;
+  constexpr long kRequest = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM
+  return has_avx512_vnni() && has_all(cpuid(7).d, kTile | kInt8) &&
+         has_all(enabled_states(), kTiles) && syscall(SYS_arch_prctl, kRequest, kTileData) == 0;
+}
+
 }  // namespace
 
 void Device::write(std::byte* to, std::span<const std::byte> from) {
@@ -68,12 +81,14 @@ const char* name(CpuPath path) {
       return "avx2";
     case CpuPath::kAvx512Vnni:
       return "avx512vnni";
+    case CpuPath::kAmx:
+      return "amx";
   }
   return "?";
 }
 
 std::optional<CpuPath> parse_cpu_path(const std::string& text) {
-  for (CpuPath path : {CpuPath::kPortable, CpuPath::kAvx2, CpuPath::kAvx512Vnni}) {
+  for (CpuPath path : kCpuPaths) {
     if (text == name(path)) return path;
   }
   return std::nullopt;
@@ -86,7 +101,7 @@ std::optional<KvType> parse_kv_type(const std::string& text) {
 }
 
 bool supported(CpuPath path) {
-  static const bool avx2 = has_avx2(), avx512 = has_avx512_vnni();
+  static const bool avx2 = has_avx2(), avx512 = has_avx512_vnni(), amx = has_amx();
   switch (path) {
     case CpuPath::kPortable:
       return true;
@@ -94,11 +109,14 @@ bool supported(CpuPath path) {
       return avx2;
     case CpuPath::kAvx512Vnni:
       return avx512;
+    case CpuPath::kAmx:
+      return amx;
   }
   return false;
 }
 
 CpuPath best_cpu_path() {
+  if (supported(CpuPath::kAmx)) return CpuPath::kAmx;
   if (supported(CpuPath::kAvx512Vnni)) return CpuPath::kAvx512Vnni;
   return supported(CpuPath::kAvx2) ? CpuPath::kAvx2 : CpuPath::kPortable;
 }

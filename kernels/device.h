@@ -96,8 +96,11 @@ class Device {
 };
 
 // Instruction sets of the CPU bodies, slowest first. All give the same bits.
-enum class CpuPath : uint8_t { kPortable, kAvx2, kAvx512Vnni };
-const char* name(CpuPath path);  // "portable", "avx2", "avx512vnni"
+// kAmx is kAvx512Vnni but for products of several rows.
+enum class CpuPath : uint8_t { kPortable, kAvx2, kAvx512Vnni, kAmx };
+inline constexpr CpuPath kCpuPaths[] = {CpuPath::kPortable, CpuPath::kAvx2, CpuPath::kAvx512Vnni,
+                                        CpuPath::kAmx};
+const char* name(CpuPath path);  // "portable", "avx2", "avx512vnni", "amx"
 std::optional<CpuPath> parse_cpu_path(const std::string& text);
 bool supported(CpuPath path);  // by this processor and kernel
 CpuPath best_cpu_path();

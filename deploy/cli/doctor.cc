@@ -44,8 +44,7 @@ struct Finding {
 
 Finding check_processor() {
   std::string paths;
-  for (auto path :
-       {kernels::CpuPath::kPortable, kernels::CpuPath::kAvx2, kernels::CpuPath::kAvx512Vnni}) {
+  for (const auto path : kernels::kCpuPaths) {
     if (kernels::supported(path)) paths += (paths.empty() ? "" : ", ") + std::string(name(path));
   }
   const auto best = kernels::best_cpu_path();

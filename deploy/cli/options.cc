@@ -49,7 +49,7 @@ std::optional<int> gpu_of(const std::string& name) {
 std::string check_device_name(const std::string& name) {
   if (name == "reference" || cpu_path_of(name) || gpu_of(name)) return {};
   return "no device '" + name +
-         "': there are auto, cpu, cpu:portable, cpu:avx2, cpu:avx512vnni, cuda:N, reference";
+         "': there are auto, cpu, cpu:portable, cpu:avx2, cpu:avx512vnni, cpu:amx, cuda:N, reference";
 }
 
 namespace {
@@ -105,7 +105,7 @@ void EngineOptions::add_to(CLI::App& command, bool several) {
         return wrong;
       },
       "", "device");
-  const std::string names = "auto, cpu, cpu:portable, cpu:avx2, cpu:avx512vnni, cuda:N";
+  const std::string names = "auto, cpu, cpu:portable, cpu:avx2, cpu:avx512vnni, cpu:amx, cuda:N";
   command
       .add_option("--device", device,
                   names + (several ? ", a list of GPUs (cuda:0,cuda:1: one entry a worker)" : "") +

@@ -34,7 +34,7 @@ struct EngineOptions {
 };
 
 // "auto" is the first GPU, or else the fastest CPU path, as "cpu" is; "cpu:portable", "cpu:avx2",
-// "cpu:avx512vnni" name one; "reference" is the slow, plain one. An error lists what there is, or
+// "cpu:avx512vnni", "cpu:amx" name one; "reference" is the slow, plain one. An error lists what there is, or
 // says that this processor lacks it. `kv`: elements of its KV; a GPU has all of kernels::kKvTypes,
 // others one alone. `prefill_library`: a GPU's, too.
 Result<std::unique_ptr<kernels::Device>> make_device(const std::string& name, int threads,

@@ -11,7 +11,7 @@ namespace headrace::kernels {
 // instantiated from kernels/cpu/<op>_body.h in a file with the flags of its instruction set.
 // Call only what supported() allows. Those with `scratch` need *_scratch_bytes() of memory there,
 // 64-byte aligned, whatever it holds.
-size_t matmul_scratch_bytes(const MatMul& op);
+size_t matmul_scratch_bytes(const MatMul& op, int threads);
 size_t attention_scratch_bytes(const Attention& op, int threads);
 size_t sample_scratch_bytes(const Sample& op, int threads);
 
@@ -30,5 +30,6 @@ HEADRACE_CPU_BODIES(portable)
 HEADRACE_CPU_BODIES(avx2)
 HEADRACE_CPU_BODIES(avx512)
 #undef HEADRACE_CPU_BODIES
+void matmul_amx(const MatMul& op, ThreadPool& pool, std::byte* scratch);
 
 }  // namespace headrace::kernels

@@ -1,52 +1,20 @@
 #include <immintrin.h>
 
 #include "kernels/cpu/bodies.h"
-#include "kernels/cpu/matmul_tiles.h"
+#include "kernels/cpu/matmul_unit512.h"
 
 // AVX-512 with VNNI. Row = lane: one load of weights, one dpbusd against four activation bytes that
 // are broadcast from memory, and no sum across lanes ever. A body holds T tokens times V vectors of
 // 16 rows in registers; V > 2 reads several tiles, hence several streams of memory, side by side.
 
-#if !defined(__clang__)
-#define HEADRACE_UNROLL _Pragma("GCC unroll 16")
-#elif __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-// Every access checked and every loop unrolled would take minutes to compile.
-#define HEADRACE_UNROLL _Pragma("clang loop unroll(disable)")
-#else
-#define HEADRACE_UNROLL _Pragma("unroll")
-#endif
-#define HEADRACE_INLINE inline __attribute__((always_inline))
-
 namespace headrace::kernels {
 namespace {
-
-constexpr int kLine = 64;
-constexpr int kHalf = 16;  // rows of a vector
-
-template <WeightType kType>
-struct Unit {
-  static constexpr bool kBytes = kType == WeightType::kW8;
-  static constexpr bool kMinimum = kType == WeightType::kW4Min;
-  static constexpr int kFirst = kMinimum ? 2 * kLine : kLine;  // of the lines
-  static constexpr int kLines = kBytes ? 8 : 4;                // for 16 rows
-  static constexpr int kSize = kFirst + 2 * kLines * kLine;
-  static constexpr int kAhead = kBytes ? 3 : 4;  // units to fetch ahead in each stream
-};
 
 HEADRACE_INLINE __m512i four_bytes(const std::byte* p) {
   int v;
   __builtin_memcpy(&v, p, 4);
   return _mm512_set1_epi32(v);
 }
-HEADRACE_INLINE __m512 one_float(const std::byte* p) {
-  float v;
-  __builtin_memcpy(&v, p, 4);
-  return _mm512_set1_ps(v);
-}
-HEADRACE_INLINE __m512 halves(const std::byte* p) {
-  return _mm512_cvtph_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(p)));
-}
-
 // sum[t] += integer products of 16 rows with token t, over the 32 k of a unit.
 template <WeightType kType, int T>
 HEADRACE_INLINE void dot(const std::byte* line, const std::byte* x, __m512i (&sum)[T]) {
@@ -100,16 +68,6 @@ HEADRACE_INLINE void multiply(const std::byte* unit, int half, const std::byte* 
   }
 }
 
-// Rows [row, row + 16) of token t, as far as they exist.
-HEADRACE_INLINE void store(const TileJob& job, int t, int row, __m512 v) {
-  const int left = job.rows - row;
-  if (left <= 0) return;
-  float* y = job.y + t * job.stride + row;
-  const auto mask = static_cast<__mmask16>(left >= kHalf ? 0xffff : (1 << left) - 1);
-  if (job.add) v = _mm512_add_ps(_mm512_maskz_loadu_ps(mask, y), v);
-  _mm512_mask_storeu_ps(y, mask, v);
-}
-
 // V vectors of 16 rows from vector `first` of the job on.
 template <WeightType kType, int T, int V>
 void strip(const TileJob& job, int first) {
@@ -125,7 +83,10 @@ void strip(const TileJob& job, int first) {
     for (int t = 0; t < T; t++) acc[v][t] = _mm512_setzero_ps();
   }
   for (int u = 0; u < job.units; u++) {
-    if (job.cold && half == 0) {
+    // A single stream is better fetched as several, a tile ahead.
+    if (job.cold && half == 0 && V <= 2) {
+      fetch_next<kType>(job, w - static_cast<size_t>(u) * U::kSize, u);
+    } else if (job.cold && half == 0) {
       // Past the end of a tile lies the next one: the first of the next strip. Past the end of the
       // matrix a prefetch is without effect, so its address is not kept within bounds.
       const bool past = u + U::kAhead >= job.units;
@@ -177,6 +138,7 @@ void strips(const TileJob& job) {
 
 template <WeightType kType>
 void quant(const TileJob& job) {
+  static_assert(kTokens512 == 12);
   // As many vectors as leave room for T * V results, T sums and the operands in 32 registers.
   switch (job.tokens) {
     case 1:
@@ -282,7 +244,9 @@ void floats(const TileJob& job) {
   }
 }
 
-void run(const TileJob& job) {
+}  // namespace
+
+void tiles_avx512(const TileJob& job) {
   switch (job.type) {
     case WeightType::kF32:
       return floats<WeightType::kF32>(job);
@@ -299,10 +263,9 @@ void run(const TileJob& job) {
   }
 }
 
-}  // namespace
-
 void matmul_avx512(const MatMul& op, ThreadPool& pool, std::byte* scratch) {
-  run_tiles(op, pool, scratch, {.run = run, .quant_tokens = 12, .float_tokens = 6});
+  run_tiles(op, pool, scratch,
+            {.run = tiles_avx512, .quant_tokens = kTokens512, .float_tokens = kFloatTokens512});
 }
 
 }  // namespace headrace::kernels

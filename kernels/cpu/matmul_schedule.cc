@@ -19,6 +19,24 @@ size_t token_bytes(WeightType type) {
   return quantized(type) ? kQuantTokenBytes : kFloatTokenBytes;
 }
 
+size_t packed_bytes(const MatMul& op) {
+  const size_t bytes =
+      static_cast<size_t>(op.rows) * static_cast<size_t>(op.w.units()) * token_bytes(op.w.type);
+  return (bytes + 63) / 64 * 64;
+}
+
+// Tiles that groups of tokens pass over in turn.
+int resident_tiles(const MatMul& op) {
+  return std::max(1, static_cast<int>(kResidentBytes / std::max<size_t>(op.w.tile_bytes(), 1)));
+}
+
+// As bytes; none for what is one group where panels are used.
+size_t panel_bytes(const MatMul& op) {
+  if (op.rows <= kPanelTokens) return 0;
+  return static_cast<size_t>(std::min(resident_tiles(op), op.w.tiles())) *
+         static_cast<size_t>(op.w.units()) * kPanelUnit;
+}
+
 // How tokens fall into groups of nearly the same size.
 struct Groups {
   int tokens;
@@ -77,17 +95,18 @@ class Schedule {
     parallel_for(pool, groups_.count, 1, f);
   }
 
+  // Each thread's panel lies behind the packed activations.
   void multiply(ThreadPool& pool) {
     const int tiles = op_.w.tiles();
     const int threads = pool.threads();
     // With few tiles the tokens are cut as well.
     bands_ = std::clamp(4 * threads / tiles, 1, groups_.count);
-    auto f = [this, tiles](int64_t begin, int64_t end, int) {
+    auto f = [this, tiles](int64_t begin, int64_t end, int thread) {
       while (begin < end) {
         const auto band = static_cast<int>(begin / tiles);
         const int64_t stop = std::min(end, int64_t{band + 1} * tiles);
         piece(band, static_cast<int>(begin - int64_t{band} * tiles),
-              static_cast<int>(stop - int64_t{band} * tiles));
+              static_cast<int>(stop - int64_t{band} * tiles), panel(thread));
         begin = stop;
       }
     };
@@ -118,14 +137,17 @@ class Schedule {
                           token_bytes(op_.w.type);
   }
 
-  void piece(int band, int begin, int end) {
+  std::byte* panel(int thread) const {
+    if (!path_.panels || !quantized(op_.w.type)) return nullptr;
+    return scratch_ + packed_bytes(op_) + static_cast<size_t>(thread) * panel_bytes(op_);
+  }
+
+  void piece(int band, int begin, int end, std::byte* panel) {
     const size_t tile_bytes = op_.w.tile_bytes();
     const int first = static_cast<int>(int64_t{groups_.count} * band / bands_);
     const int last = static_cast<int>(int64_t{groups_.count} * (band + 1) / bands_);
     int step = end - begin;
-    if (last - first > 1)
-      step =
-          std::clamp(static_cast<int>(kResidentBytes / std::max<size_t>(tile_bytes, 1)), 1, step);
+    if (last - first > 1) step = std::min(resident_tiles(op_), step);
     for (int tile = begin; tile < end; tile += step) {
       const int tiles = std::min(step, end - tile);
       for (int g = first; g < last; g++) {
@@ -142,7 +164,8 @@ class Schedule {
                    .stride = op_.stride,
                    .rows = std::min(tiles * kTileRows, op_.w.rows - tile * kTileRows),
                    .add = op_.add,
-                   .cold = g == first});
+                   .cold = g == first,
+                   .panel = last - first > 1 ? panel : nullptr});
       }
     }
   }
@@ -156,8 +179,9 @@ class Schedule {
 
 }  // namespace
 
-size_t matmul_scratch_bytes(const MatMul& op) {
-  return static_cast<size_t>(op.rows) * static_cast<size_t>(op.w.units()) * token_bytes(op.w.type);
+size_t matmul_scratch_bytes(const MatMul& op, int threads) {
+  const size_t panels = quantized(op.w.type) ? panel_bytes(op) * static_cast<size_t>(threads) : 0;
+  return packed_bytes(op) + panels;
 }
 
 void run_tiles(const MatMul& op, ThreadPool& pool, std::byte* scratch, const TilePath& path) {

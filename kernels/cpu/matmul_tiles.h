@@ -34,13 +34,25 @@ struct TileJob {
   int rows;            // that exist, of the tiles' 32 * tiles: the others are not stored
   bool add;            // y += instead of y =
   bool cold;           // these weights come from memory: fetch ahead
+  std::byte* panel;    // [tiles][units][kPanelUnit]: filled by the cold job of these tiles, read by
+                       // those of further tokens; null: there are none
 };
+
+// A unit of quantized weights, each as a byte of its own; tokens of a group where panels are used.
+constexpr size_t kPanelUnit = kTileRows * kGroup;
+constexpr int kPanelTokens = 16;
 
 struct TilePath {
   void (*run)(const TileJob& job);
   int quant_tokens;  // most tokens of a group
   int float_tokens;
+  bool panels = false;  // it can use TileJob::panel
 };
+
+// One job by the 512-bit bodies: up to kTokens512 tokens of quantized weights, kFloatTokens512 of
+// floats.
+constexpr int kTokens512 = 12, kFloatTokens512 = 6;
+void tiles_avx512(const TileJob& job);
 
 // Packs the activations into `scratch` (matmul_scratch_bytes), then shares the tiles out. A result
 // depends on its row and its token alone, so no cut can change a bit.

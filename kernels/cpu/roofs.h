@@ -20,5 +20,6 @@ struct Roofs {
 Roofs roofs_portable();
 Roofs roofs_avx2();
 Roofs roofs_avx512();
+Roofs roofs_amx();
 
 }  // namespace headrace::kernels

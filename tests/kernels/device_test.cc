@@ -4,12 +4,15 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <fstream>
+#include <iterator>
+#include <string>
 #include <vector>
 
 using namespace headrace::kernels;
 
 TEST_CASE("paths have names, and the best is supported") {
-  for (CpuPath path : {CpuPath::kPortable, CpuPath::kAvx2, CpuPath::kAvx512Vnni}) {
+  for (CpuPath path : kCpuPaths) {
     CHECK(parse_cpu_path(name(path)) == path);
   }
   CHECK_FALSE(parse_cpu_path("avx1024"));
@@ -23,6 +26,14 @@ TEST_CASE("paths have names, and the best is supported") {
   CHECK(supported(CpuPath::kAvx512Vnni) ==
         (__builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq")));
+  // Compilers of today do not know it by name; a kernel may still refuse the tiles' memory.
+  if (supported(CpuPath::kAmx)) {
+    std::ifstream info("/proc/cpuinfo");
+    const std::string text{std::istreambuf_iterator<char>(info), {}};
+    CHECK(text.find(" amx_tile ") != std::string::npos);
+    CHECK(text.find(" amx_int8 ") != std::string::npos);
+    CHECK(supported(CpuPath::kAvx512Vnni));
+  }
 }
 
 TEST_CASE("on the CPU, host and device are one: mirrors, copies and cleared blocks") {

@@ -61,7 +61,7 @@ inline Array<float> random_floats(size_t n, std::mt19937& rng, float scale = 1) 
 // Paths that this machine can run, the portable one first.
 inline std::vector<CpuPath> paths() {
   std::vector<CpuPath> all;
-  for (CpuPath p : {CpuPath::kPortable, CpuPath::kAvx2, CpuPath::kAvx512Vnni}) {
+  for (CpuPath p : kCpuPaths) {
     if (supported(p)) all.push_back(p);
   }
   return all;

@@ -48,7 +48,7 @@ TEST_CASE("every row of every token is in exactly one piece") {
                   .y = y.data(),
                   .stride = rows + 5,
                   .add = false};
-        std::vector<std::byte> scratch(matmul_scratch_bytes(op));
+        std::vector<std::byte> scratch(matmul_scratch_bytes(op, 8));
         seen.cells.clear();
         seen.most_tokens = 0;
         seen.y = op.y;
@@ -85,7 +85,7 @@ TEST_CASE("activations are packed unit by unit, with what the integer sum begins
             .y = y,
             .stride = 32,
             .add = false};
-  std::vector<std::byte> scratch(matmul_scratch_bytes(op));
+  std::vector<std::byte> scratch(matmul_scratch_bytes(op, 8));
   run_tiles(op, pool, scratch.data(), {.run = keep, .quant_tokens = 12, .float_tokens = 6});
   REQUIRE(packed.size() == 2 * 2 * static_cast<size_t>(kQuantTokenBytes));
   for (int unit = 0; unit < 2; unit++) {

@@ -13,6 +13,7 @@ std::vector<Roofs> supported_roofs() {
   std::vector<Roofs> all = {roofs_portable()};
   if (supported(CpuPath::kAvx2)) all.push_back(roofs_avx2());
   if (supported(CpuPath::kAvx512Vnni)) all.push_back(roofs_avx512());
+  if (supported(CpuPath::kAmx)) all.push_back(roofs_amx());
   return all;
 }
 

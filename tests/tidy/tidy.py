@@ -30,7 +30,7 @@ MAY_INCLUDE = {
     "tests": set(FOLDERS),
 }
 # Bodies of one operation share its test.
-BODY_SUFFIX = re.compile(r"_(portable|avx2|avx512|avx512vnni|ref|reference)$")
+BODY_SUFFIX = re.compile(r"_(portable|avx2|avx512|avx512vnni|amx|ref|reference)$")
 CPP = {".cc", ".h", ".cu", ".cuh"}
 # The body of kernels' facade is chosen by include path: nvcc's, or the emulator's in the tests.
 BY_INCLUDE_PATH = {("kernels/cuda/dev.h", "cuda_body/dev_body.h")}
