@@ -52,7 +52,8 @@ def eval_rate(text):
 
 
 class Ggml:
-    """`settings` names extra options of a run; the first one of an option pair is -fa's value."""
+    """A subclass names its `programs`, the second one for long contexts, and the `settings`: extra
+    options of every run, -fa among them."""
 
     def __init__(self, name, package, version, inside):
         self.name, self.package, self.version, self.inside = name, package, version, inside
@@ -85,25 +86,19 @@ class Ggml:
                 return f"it is not built: tests/bench/peers build {self.name}"
         return None
 
-    def measure(self, setting, model, works, threads):
-        """Tokens per second for each work; 0 for what took too long."""
-        rates = {}
-        for length in sorted({w.length for w in works if not w.deep}):
-            rates |= self.shallow(setting, model, [w for w in works if w.length == length], threads)
-        for work in works:
-            if work.deep:
-                rates[work] = self.deep(setting, model, work, threads)
-        return rates
-
-    def shallow(self, setting, model, works, threads):
-        batches, length = sorted({w.batch for w in works}), works[0].length
+    def measure(self, setting, model, work, threads):
+        """Tokens per second; 0 for what took too long."""
+        if work.deep:
+            return self.deep(setting, model, work, threads)
         said = run.output([self.program("llama-batched-bench"), "-m", model, "-t", threads,
-                           "-c", batches[-1] * (length + TOKENS), "-npp", length, "-ntg", TOKENS,
-                           "-npl", ",".join(map(str, batches)), *self.settings[setting]])
-        rows = {} if said is None else table_rows(said)
-        if said is not None and not rows:
+                           "-c", work.batch * (work.length + TOKENS), "-npp", work.length, "-ntg",
+                           TOKENS, "-npl", work.batch, *self.settings[setting]])
+        if said is None:
+            return 0.0
+        row = table_rows(said).get((work.length, work.batch))
+        if row is None:
             raise fetch.Unable("llama-batched-bench printed no table")
-        return {w: rows.get((length, w.batch), (0.0, 0.0))[w.kind == "decode"] for w in works}
+        return row[work.kind == "decode"]
 
     def deep(self, setting, model, work, threads):
         options = self.settings[setting]

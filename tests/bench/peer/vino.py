@@ -94,24 +94,20 @@ class OpenVino:
                 "scheduler": SCHEDULER})
         return self.running[at]
 
-    def measure(self, setting, model, works, threads):
-        child, rates = self.process(setting, model, threads), {}
-        for batch, length in sorted({(w.batch, w.length) for w in works}):
-            of = [w for w in works if (w.batch, w.length) == (batch, length)]
-            deep = of[0].deep
-            request = {"batch": batch, "prompt": length, "tokens": TOKENS, "same": deep}
-            if deep and length not in child.filled:
-                if child.ask({**request, "tokens": 1}, DEEP) is None:
-                    self.drop(setting, model)
-                    raise fetch.Unable(f"a prompt of {length} tokens took over {DEEP:.0f} s")
-                child.filled.add(length)
-            row = child.ask(request, run.DEADLINE)
-            if row is None:  # what it computes is over with it
+    def measure(self, setting, model, work, threads):
+        """Tokens per second; 0 for what took too long."""
+        child = self.process(setting, model, threads)
+        request = {"batch": work.batch, "prompt": work.length, "tokens": TOKENS, "same": work.deep}
+        if work.deep and work.length not in child.filled:
+            if child.ask({**request, "tokens": 2}, DEEP) is None:
                 self.drop(setting, model)
-                return rates | {w: 0.0 for w in works if w not in rates}
-            for work in of:
-                rates[work] = row[f"{work.kind}_tokens_per_second"]
-        return rates
+                raise fetch.Unable(f"a prompt of {work.length} tokens took over {DEEP:.0f} s")
+            child.filled.add(work.length)
+        row = child.ask(request, run.DEADLINE)
+        if row is None:  # it would still compute in the turns of others
+            self.drop(setting, model)
+            return 0.0
+        return row[f"{work.kind}_tokens_per_second"]
 
     def drop(self, setting, model):
         self.running.pop((setting, str(model))).close()
