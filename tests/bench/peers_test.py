@@ -86,7 +86,7 @@ class Ratios(unittest.TestCase):
 class Table(unittest.TestCase):
     def answer(self, found):
         return {"date": "2026-01-02", "processor": "A processor", "threads": 2, "rounds": 3,
-                "load": 0.01, "rows": figures.summary(found, ["p"], [ONE, EIGHT]),
+                "load": 0.01, "device": "cpu portable", "rows": figures.summary(found, ["p"], [ONE, EIGHT]),
                 "peers": [{"name": "p", "version": "1.2", "description": "built here",
                            "left_out": None, "notes": ["synthetic, left out: on: it aborts"]},
                           {"name": "q", "version": "3", "description": "", "notes": [],
@@ -95,13 +95,17 @@ class Table(unittest.TestCase):
     def test_has_one_line_a_work_and_every_reason(self):
         found = (rounds(OURS, [40, 20, 44]) + rounds("p", [20, 10, 0.5], "off") +
                  rounds(OURS, [200], work=EIGHT))
-        text = table.markdown(self.answer(found))
+        answer = self.answer(found)
+        answer["rows"][0]["share_of_read_limit"] = figures.spread([0.9, 0.87, 0.95])
+        text = table.markdown(answer)
         lines = text.splitlines()
         self.assertIn("| tok/s | Headrace | p | ratio |", lines)
         self.assertIn("| synthetic 1B, Q4_0: decode, batch 1, context 128 | 40.0 [20.0-44.0] | "
                       "15.0 [10.0-20.0] | 2.00 [2.00-2.00] |", lines)
         self.assertIn("| synthetic 1B, Q4_0: decode, batch 8, context 128 | 200 [200-200] | "
                       "- | - |", lines)
+        self.assertIn("- Headrace: cpu portable, KV in f16. Of the read limit of the same run: "
+                      "synthetic decode, batch 1, context 128 90 %.", lines)
         self.assertIn("- p 1.2: built here", lines)
         self.assertIn("  Best: off: synthetic decode, batch 1, context 128.", lines)
         self.assertIn("  synthetic, left out: on: it aborts", lines)

@@ -50,6 +50,13 @@ def fallen(rows, peers):
                        "too slow to wait for, left out")
 
 
+def share(rows):
+    """What decode left of the memory, where bench says it."""
+    known = [f"{row['model']} {row['work']} {row['share_of_read_limit']['median'] * 100:.0f} %"
+             for row in rows if row.get("share_of_read_limit")]
+    return f" Of the read limit of the same run: {'; '.join(known)}." if known else ""
+
+
 def markdown(answer):
     """The whole answer of a comparison as text."""
     peers = [p["name"] for p in answer["peers"] if not p["left_out"]]
@@ -59,6 +66,8 @@ def markdown(answer):
            f"round. Busy with other work before it began: {answer['load']:.2f} processors.", ""]
     out += lines(rows, peers)
     out.append("")
+    if answer["device"]:
+        out.append(f"- Headrace: {answer['device']}, KV in f16.{share(rows)}")
     for peer in answer["peers"]:
         if peer["left_out"]:
             out.append(f"- {peer['name']} {peer['version']}: left out, {peer['left_out']}")
