@@ -1,4 +1,4 @@
-"""Makes one large model of random weights: python3 synthetic.py FILE.gguf [--layers N]
+"""Makes one large model of random weights: python3 synthetic.py FILE.gguf [--layers N] [--vocab N] [--context N]
 
 A Llama of 1.1 billion 4-bit weights (Q4_0, 620 MB), too large for any cache, so that decoding waits
 for memory. Its answers are sane numbers and senseless text. Not one of the test models: it is made
@@ -13,7 +13,7 @@ import random
 import string
 import struct
 
-from gguf_writer import (F32, Q4_0, SPECIALS, Info, assemble, entry, floats, llama_metadata,
+from gguf_writer import (F32, Q4_0, SPECIALS, UINT32, Info, assemble, entry, floats, llama_metadata,
                          tokenizer_metadata)
 
 VOCAB, DIM, FFN, HEADS, KV_HEADS, HEAD_DIM, LAYERS, CONTEXT = 32000, 2048, 8192, 32, 8, 64, 16, 4096
@@ -31,9 +31,9 @@ def words():
         yield "\u0120" + "".join(letters)
 
 
-def matrices(layers):
+def matrices(layers, vocab=VOCAB):
     """Name, rows, columns, root mean square of the sums that a row makes of unit inputs."""
-    yield "token_embd.weight", VOCAB, DIM, math.sqrt(DIM)
+    yield "token_embd.weight", vocab, DIM, math.sqrt(DIM)
     for layer in range(layers):
         at = "blk.%d." % layer
         yield at + "attn_q.weight", HEADS * HEAD_DIM, DIM, 1
@@ -43,7 +43,7 @@ def matrices(layers):
         yield at + "ffn_gate.weight", FFN, DIM, 1
         yield at + "ffn_up.weight", FFN, DIM, 1
         yield at + "ffn_down.weight", DIM, FFN, 1
-    yield "output.weight", VOCAB, DIM, 2.5
+    yield "output.weight", vocab, DIM, 2.5
 
 
 def gains(layers):
@@ -66,19 +66,21 @@ def quantized(name, rows, cols, sums):
         left -= n
 
 
-def head(layers):
+def head(layers, vocab=VOCAB, context=CONTEXT):
     """Everything before the data, and the size of the data."""
     infos, at = [], 0
-    for name, rows, cols, _ in matrices(layers):
+    for name, rows, cols, _ in matrices(layers, vocab):
         infos.append(Info(name, (cols, rows), Q4_0, at))
         at += rows * cols // GROUP * BLOCK  # a multiple of the alignment
     for name in gains(layers):
         infos.append(Info(name, (DIM,), F32, at))
         at += DIM * 4
-    pieces = list(itertools.islice(words(), VOCAB - 256 - len(SPECIALS)))
-    metadata = llama_metadata("synthetic-%dx%d-q4_0" % (layers, DIM), layers, CONTEXT, DIM, FFN,
-                              HEADS, KV_HEADS, HEAD_DIM, 10000.0, 1e-5, VOCAB)
-    metadata += tokenizer_metadata(VOCAB, pieces)
+    pieces = list(itertools.islice(words(), vocab - 256 - len(SPECIALS)))
+    metadata = llama_metadata("synthetic-%dx%d-q4_0" % (layers, DIM), layers, context, DIM, FFN,
+                              HEADS, KV_HEADS, HEAD_DIM, 10000.0, 1e-5, vocab)
+    metadata += tokenizer_metadata(vocab, pieces)
+    # Some readers insist: 2 is "mostly Q4_0", and the layout of its blocks is the second one.
+    metadata += [("general.file_type", UINT32, 2), ("general.quantization_version", UINT32, 2)]
     return assemble([entry(*m) for m in metadata], infos, b""), at
 
 
@@ -89,14 +91,14 @@ def is_there(path, header, size):
         return f.read(len(header)) == header
 
 
-def make(path, layers=LAYERS):
-    header, size = head(layers)
+def make(path, layers=LAYERS, vocab=VOCAB, context=CONTEXT):
+    header, size = head(layers, vocab, context)
     if is_there(path, header, size):
         return
     part = "%s.%d.part" % (path, os.getpid())
     with open(part, "wb") as f:
         f.write(header)
-        for matrix in matrices(layers):
+        for matrix in matrices(layers, vocab):
             for blocks in quantized(*matrix):
                 f.write(blocks)
         for _ in gains(layers):
@@ -108,6 +110,8 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description="Makes one large model of random weights.")
     parser.add_argument("file")
     parser.add_argument("--layers", type=int, default=LAYERS)
+    parser.add_argument("--vocab", type=int, default=VOCAB)
+    parser.add_argument("--context", type=int, default=CONTEXT)
     arguments = parser.parse_args()
-    make(arguments.file, arguments.layers)
+    make(arguments.file, arguments.layers, arguments.vocab, arguments.context)
     print(arguments.file, os.path.getsize(arguments.file) >> 20, "MiB")
