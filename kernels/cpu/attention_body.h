@@ -47,22 +47,33 @@ struct TileShape {
   }
 };
 
+// The pages of slice s of a unit's tile, as far as its last row sees them.
+void find_slice(const Attention& op, const AttentionPlan& plan, const AttentionUnit& unit,
+                int32_t s, SlicePages& to) {
+  const AttentionTile& tile = plan.tiles[unit.tile];
+  const int32_t keys = op.step[tile.row + tile.rows - 1].position + 1 - s * kAttentionSlice;
+  find_pages(op, op.step[tile.row].blocks, tile.kv_head, s, keys, to);
+}
+
+// `after`: the unit that this thread is likely to do next, or null.
 void run_unit(const Attention& op, const AttentionPlan& plan, const AttentionUnit& unit,
-              const AttentionTile& tile, const AttentionMemory& m) {
+              const AttentionUnit* after, const AttentionMemory& m) {
+  const AttentionTile& tile = plan.tiles[unit.tile];
   const KvLayout& l = op.kv.layout;
   const int32_t group = op.heads / l.kv_heads, dim = l.head_dim;
   const TileShape shape{op.step + tile.row, group, tile.rows * group, dim};
   const int64_t size = partial_floats(dim);
-  const uint32_t* blocks = op.step[tile.row].blocks;
+  const auto page_bytes = int64_t{2} * dim * l.block_tokens * 2;
   load_queries(op, tile, m.q);
   SlicePages pages, next;
-  find_pages(op, blocks, tile.kv_head, unit.first, shape.keys(shape.queries - 1, unit.first),
-             pages);
+  find_slice(op, plan, unit, unit.first, pages);
   for (int32_t s = unit.first; s < unit.last; ++s) {
     if (s > unit.first) pages = next;
     next.count = 0;
     if (s + 1 < unit.last) {
-      find_pages(op, blocks, tile.kv_head, s + 1, shape.keys(shape.queries - 1, s + 1), next);
+      find_slice(op, plan, unit, s + 1, next);
+    } else if (after) {
+      find_slice(op, plan, *after, after->first, next);
     }
     for (int32_t q0 = 0; q0 < shape.queries; q0 += kPassQueries) {
       int32_t q = q0, end = q0 + kPassQueries < shape.queries ? q0 + kPassQueries : shape.queries;
@@ -77,8 +88,8 @@ void run_unit(const Attention& op, const AttentionPlan& plan, const AttentionUni
       const bool whole = tile.partial < 0;
       float* to = whole ? (s == 0 ? m.merged + q * size : m.partial)
                         : plan.partials + tile.partial + (int64_t{s} * shape.queries + q) * size;
-      attend_slice(pages, q0 == 0 ? &next : nullptr, dim, l.block_tokens, end - q, keys,
-                   m.q + q * padded_dim(dim), m.scores, to);
+      attend_slice(pages, q0 == 0 ? Ahead(next, page_bytes) : Ahead(), dim, l.block_tokens, end - q,
+                   keys, m.q + q * padded_dim(dim), m.scores, to);
       if (whole && s > 0) {
         for (int32_t i = q; i < end; ++i) merge(m.merged + i * size, to + (i - q) * size, dim);
       }
@@ -138,7 +149,7 @@ void attention_body(const Attention& op, ThreadPool& pool, std::byte* scratch) {
     for (int64_t u = begin; u < end; ++u) {
       const AttentionUnit& unit = plan.units[u];
       AttentionTile& tile = plan.tiles[unit.tile];
-      run_unit(op, plan, unit, tile, m);
+      run_unit(op, plan, unit, u + 1 < plan.unit_count ? &unit + 1 : nullptr, m);
       if (tile.partial >= 0) {
         if (__atomic_sub_fetch(&tile.left, 1, __ATOMIC_ACQ_REL) > 0) continue;
         merge_tile(op, plan, tile, m.merged);

@@ -41,18 +41,47 @@ void find_pages(const Attention& op, const uint32_t* blocks, int32_t kv_head, in
   }
 }
 
-// Scores of H queries for V vectors of 16 keys; the values of those keys are fetched meanwhile.
+// Fetches the slice that comes next, keys and values, while this one is computed: a few lines at a
+// time and in turn from all its pages, which memory serves better than one page after the other.
+struct Ahead {
+  const uint16_t* const* pages = nullptr;
+  int64_t count = 0;  // of pages
+  int64_t left = 0;   // lines to fetch
+  int64_t page = 0;   // where the next one is
+  int64_t at = 0;     // elements into it
+  int64_t half = 0;   // of all lines
+
+  Ahead() = default;
+  Ahead(const SlicePages& next, int64_t page_bytes)
+      : pages(next.k),
+        count(next.count),
+        left(next.count * page_bytes / 64),
+        half((left + 1) / 2) {}
+  // Pairs of lines; may go on a little beyond the last one, where a prefetch is without effect.
+  void fetch(int64_t pairs) {
+    for (left -= 2 * pairs; pairs > 0; --pairs) {
+      prefetch(pages[page] + at);
+      prefetch(pages[page] + at + 32);
+      if (++page == count) {
+        page = 0;
+        at += 64;
+      }
+    }
+  }
+  // So many pairs with each of `steps` steps that about half of all lines are fetched in them.
+  int64_t share(int64_t steps) const { return steps > 0 ? (half / 2 + steps - 1) / steps : 0; }
+};
+
+// Scores of H queries for V vectors of 16 keys.
 template <int H, int V>
-void score(const uint16_t* const (&k)[V], const uint16_t* const (&v)[V], int64_t tokens,
-           int32_t dim, const float* q, int64_t q_stride, float* to) {
+void score(const uint16_t* const (&k)[V], int64_t tokens, int32_t dim, const float* q,
+           int64_t q_stride, float* to, Ahead& ahead, int64_t share) {
   Lanes acc[H][V];
   for (int h = 0; h < H; ++h) {
     for (int i = 0; i < V; ++i) acc[h][i] = splat(0);
   }
   for (int64_t d = 0; d < dim; ++d) {
-    if (d % 2 == 0) {  // 16 keys' values: 32 bytes a dim, so a line every other dim
-      for (int i = 0; i < V; ++i) prefetch(v[i] + d * 16);
-    }
+    if (ahead.left > 0) ahead.fetch(share);
     Lanes x[V];
     for (int i = 0; i < V; ++i) x[i] = load_half(k[i] + d * tokens);
     for (int h = 0; h < H; ++h) {
@@ -67,18 +96,18 @@ void score(const uint16_t* const (&k)[V], const uint16_t* const (&v)[V], int64_t
 
 template <int H>
 void scores(const SlicePages& pages, int64_t tokens, int32_t dim, int32_t keys, const float* q,
-            float* to) {
+            float* to, Ahead& ahead) {
   constexpr int kVectors = beside(H);
   const int32_t vectors = (keys + 15) / 16, per_page = static_cast<int32_t>(tokens / 16);
+  const int64_t share = ahead.share(int64_t{(vectors + kVectors - 1) / kVectors} * dim);
   for (int32_t at = 0; at < vectors; at += kVectors) {
-    const uint16_t *k[kVectors], *v[kVectors];
+    const uint16_t* k[kVectors];
     for (int i = 0; i < kVectors; ++i) {
       // Past the end the last vector is computed again; nobody reads it.
       const int32_t n = at + i < vectors ? at + i : vectors - 1;
       k[i] = pages.k[n / per_page] + n % per_page * 16;
-      v[i] = pages.v[n / per_page] + int64_t{n % per_page} * 16 * dim;
     }
-    score<H, kVectors>(k, v, tokens, dim, q, padded_dim(dim), to + at * 16);
+    score<H, kVectors>(k, tokens, dim, q, padded_dim(dim), to + at * 16, ahead, share);
   }
 }
 
@@ -99,25 +128,22 @@ void weigh(float* s, int32_t keys, float* partial) {
   partial[1] = reduce_add(sum);
 }
 
-// Adds the weighted values of keys [from, to) to C vectors of H queries. The keys of `next`,
-// if any, are fetched meanwhile.
+// Adds the weighted values of keys [from, to) to C vectors of H queries.
 template <int H, int C>
-void weighted(const SlicePages& pages, const SlicePages* next, int64_t tokens, int64_t dim,
-              const float* w, int32_t from, int32_t to, int64_t at, float* o, int64_t o_stride) {
+void weighted(const SlicePages& pages, Ahead& ahead, int64_t tokens, int64_t dim, const float* w,
+              int32_t from, int32_t to, int64_t at, float* o, int64_t o_stride) {
   Lanes acc[H][C];
   for (int h = 0; h < H; ++h) {
     for (int c = 0; c < C; ++c) acc[h][c] = load(o + h * o_stride + 16 * c);
   }
+  const int64_t share = ahead.share(to - from);
   for (int32_t key = from; key < to;) {
     const int32_t page = static_cast<int32_t>(key / tokens);
     int64_t t = key % tokens;
     const int64_t left = to - key, stop = left < tokens - t ? t + left : tokens;
     const uint16_t* v = pages.v[page] + at;
-    const uint16_t* ahead = next && page < next->count ? next->k[page] : nullptr;
     for (; t < stop; ++t, ++key) {
-      if (ahead) {
-        for (int64_t i = 0; i < dim; i += 32) prefetch(ahead + t * dim + i);
-      }
+      if (ahead.left > 0) ahead.fetch(share);
       Lanes x[C];
       for (int c = 0; c < C; ++c) x[c] = load_half(v + t * dim + 16 * c);
       for (int h = 0; h < H; ++h) {
@@ -145,16 +171,15 @@ void weighted_tail(const SlicePages& pages, int64_t tokens, int64_t dim, const f
 
 // All dims of H queries over keys [from, to).
 template <int H>
-void values(const SlicePages& pages, const SlicePages* next, int64_t tokens, int64_t dim,
-            const float* w, int32_t from, int32_t to, float* o, int64_t o_stride) {
+void values(const SlicePages& pages, Ahead& ahead, int64_t tokens, int64_t dim, const float* w,
+            int32_t from, int32_t to, float* o, int64_t o_stride) {
   constexpr int kVectors = beside(H);
   int64_t at = 0;
   for (; at + 16 * kVectors <= dim; at += 16 * kVectors) {
-    weighted<H, kVectors>(pages, at == 0 ? next : nullptr, tokens, dim, w, from, to, at, o + at,
-                          o_stride);
+    weighted<H, kVectors>(pages, ahead, tokens, dim, w, from, to, at, o + at, o_stride);
   }
   for (; at + 16 <= dim; at += 16) {
-    weighted<H, 1>(pages, nullptr, tokens, dim, w, from, to, at, o + at, o_stride);
+    weighted<H, 1>(pages, ahead, tokens, dim, w, from, to, at, o + at, o_stride);
   }
   if (at == dim) return;
   for (int h = 0; h < H; ++h) {
@@ -164,36 +189,36 @@ void values(const SlicePages& pages, const SlicePages* next, int64_t tokens, int
 
 // H queries; keys[] ascends. partials are partial_floats(dim) apart.
 template <int H>
-void attend(const SlicePages& pages, const SlicePages* next, int32_t dim, int32_t tokens,
-            const int32_t* keys, const float* q, float* s, float* partials) {
+void attend(const SlicePages& pages, Ahead ahead, int32_t dim, int32_t tokens, const int32_t* keys,
+            const float* q, float* s, float* partials) {
   const int64_t size = partial_floats(dim);
-  scores<H>(pages, tokens, dim, keys[H - 1], q, s);
+  scores<H>(pages, tokens, dim, keys[H - 1], q, s, ahead);
   for (int h = 0; h < H; ++h) {
     weigh(s + h * kScoreStride, keys[h], partials + h * size);
     for (int64_t d = kPartialHeader; d < size; d += 16) store(partials + h * size + d, splat(0));
   }
   float* o = partials + kPartialHeader;
-  values<H>(pages, next, tokens, dim, s, 0, keys[0], o, size);
+  values<H>(pages, ahead, tokens, dim, s, 0, keys[0], o, size);
   for (int h = 1; h < H; ++h) {
     if (keys[h] > keys[0]) {
-      values<1>(pages, nullptr, tokens, dim, s + h * kScoreStride, keys[0], keys[h], o + h * size,
+      values<1>(pages, ahead, tokens, dim, s + h * kScoreStride, keys[0], keys[h], o + h * size,
                 size);
     }
   }
 }
 
 template <int H>
-void attend_up_to(int n, const SlicePages& pages, const SlicePages* next, int32_t dim,
-                  int32_t tokens, const int32_t* keys, const float* q, float* s, float* partials) {
+void attend_up_to(int n, const SlicePages& pages, const Ahead& ahead, int32_t dim, int32_t tokens,
+                  const int32_t* keys, const float* q, float* s, float* partials) {
   if constexpr (H > 1) {
-    if (n < H) return attend_up_to<H - 1>(n, pages, next, dim, tokens, keys, q, s, partials);
+    if (n < H) return attend_up_to<H - 1>(n, pages, ahead, dim, tokens, keys, q, s, partials);
   }
-  attend<H>(pages, next, dim, tokens, keys, q, s, partials);
+  attend<H>(pages, ahead, dim, tokens, keys, q, s, partials);
 }
 
-void attend_slice(const SlicePages& pages, const SlicePages* next, int32_t dim, int32_t tokens,
+void attend_slice(const SlicePages& pages, const Ahead& ahead, int32_t dim, int32_t tokens,
                   int queries, const int32_t* keys, const float* q, float* s, float* partials) {
-  attend_up_to<kPassQueries>(queries, pages, next, dim, tokens, keys, q, s, partials);
+  attend_up_to<kPassQueries>(queries, pages, ahead, dim, tokens, keys, q, s, partials);
 }
 
 }  // namespace

@@ -96,7 +96,7 @@ void strip(const TileJob& job, int first) {
       for (int p = 0; p < kWide; p++) {
         HEADRACE_UNROLL
         for (int l = 0; l < U::kSize; l += kLine)
-          _mm_prefetch(reinterpret_cast<const char*>(ahead + p * job.tile_bytes + l), _MM_HINT_T0);
+          _mm_prefetch(reinterpret_cast<const char*>(ahead + p * job.tile_bytes + l), _MM_HINT_T1);
       }
     }
     HEADRACE_UNROLL
