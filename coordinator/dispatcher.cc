@@ -142,7 +142,9 @@ void Dispatcher::deliver(Record& record) {
 void Dispatcher::finish(Record& record, Finish how, Status status) {
   CHECK(record.phase != Phase::kRetained);
   const bool over_before = record.ended.has_value();
-  if (record.attempt) close_attempt(record, status);
+  // Whatever ends the request: its workers did nothing wrong.
+  if (record.attempt)
+    close_attempt(record, status.ok() ? status : error(Errc::kCancelled, status.message));
   if (record.phase == Phase::kQueued) queue_.remove(record.rank, &record);
   record.phase = Phase::kDraining;
   record.touched = strand_->now();

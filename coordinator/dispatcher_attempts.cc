@@ -304,6 +304,7 @@ void Dispatcher::requeue(Record& record, Instant not_before) {
 
 void Dispatcher::attempt_failed(Record& record, const std::vector<WorkerId>& culprits, Status why,
                                 bool excused) {
+  if (ran_out(record)) return run_out(record);
   ++totals_.attempts_failed;
   note_failed(record, culprits, why);
   probes().attempt_failed(why.code);

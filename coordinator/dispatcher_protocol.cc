@@ -76,6 +76,7 @@ void Dispatcher::handle(WorkerId from, to_coordinator::Refuse m) {
     close_attempt(*record, m.why);
     return finish(*record, Finish::kError, std::move(m.why));
   }
+  if (ran_out(*record)) return run_out(*record);
   // Stale: it registered anew, or is about to; what was asked there was asked of its old self.
   if (m.why.code != Errc::kOverloaded && m.why.code != Errc::kUnavailable &&
       m.why.code != Errc::kStale)
@@ -138,6 +139,7 @@ void Dispatcher::handle(WorkerId from, to_coordinator::AttemptFailed m) {
     ++totals_.stale;  // its part was over: the decode worker has verified what it got
     return;
   }
+  if (ran_out(*record)) return run_out(*record);
   if (record->phase == Phase::kPrefilling && m.why.code != Errc::kUnavailable)
     pairs_.failed({*attempt.prefill, attempt.decode}, strand_->now());
   // In a hand-off the one who reports is often not the one who broke it: avoid the pair.

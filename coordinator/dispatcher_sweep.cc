@@ -75,10 +75,7 @@ void Dispatcher::sweep_requests(Instant now) {
 }
 
 void Dispatcher::sweep_request(Record& record, Instant now) {
-  const bool forgotten = planted(Mistake::kDeadlineForgotten);
-  if (!record.ended && !forgotten && now - record.admitted > record.submit.deadline)
-    return finish(record, Finish::kError,
-                  late("the answer", "was not complete", record.submit.deadline));
+  if (ran_out(record)) return run_out(record);
   if (!record.attempt) return sweep_idle(record, now);
   if (record.detached && now - *record.detached > kResumeWithin)
     return finish(record, Finish::kCancelled,
@@ -94,6 +91,15 @@ void Dispatcher::sweep_request(Record& record, Instant now) {
       pairs_.failed({*record.attempt->prefill, record.attempt->decode}, now);
     attempt_failed(record, culprits, std::move(status));
   }
+}
+
+bool Dispatcher::ran_out(const Record& record) const {
+  return !record.ended && !planted(Mistake::kDeadlineForgotten) &&
+         strand_->now() - record.admitted >= record.submit.deadline;
+}
+
+void Dispatcher::run_out(Record& record) {
+  finish(record, Finish::kError, late("the answer", "was not complete", record.submit.deadline));
 }
 
 void Dispatcher::sweep_idle(Record& record, Instant now) {

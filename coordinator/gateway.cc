@@ -9,8 +9,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cctype>
 #include <future>
 #include <map>
+#include <string>
 #include <utility>
 
 #include "coordinator/gateway_session.h"
@@ -20,6 +22,17 @@
 
 namespace headrace::coordinator {
 namespace {
+
+// Of KJ's "::bind(sockfd, ...): Cannot assign requested address; toString() = ...": what people
+// know.
+std::string plain_reason(std::string why) {
+  if (why.find("in use") != std::string::npos) return "address already in use";
+  if (const size_t call = why.find("): "); call != std::string::npos) why.erase(0, call + 3);
+  why.erase(std::min(why.find(';'), why.size()));
+  while (why.ends_with('.')) why.pop_back();
+  if (!why.empty()) why[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(why[0])));
+  return why;
+}
 
 constexpr Duration kListenWithin = 5s;  // for the name to listen on
 constexpr Duration kDrainStep = 20ms;
@@ -160,11 +173,9 @@ Result<Endpoint> Gateway::Door::open() {
                          KJ_LOG(ERROR, "accepting ended", e);
                          return;
                        }
-                       const std::string why(e.getDescription().cStr());
-                       const bool taken = why.find("in use") != std::string::npos;
                        outcome->set_value(
                            error(Errc::kUnavailable, "cannot listen on " + where + ": " +
-                                                         (taken ? "address already in use" : why)));
+                                                         plain_reason(e.getDescription().cStr())));
                      });
   });
   return future.get();

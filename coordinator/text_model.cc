@@ -37,8 +37,11 @@ class TokenizerModel final : public TextModel {
   Result<std::vector<Token>> encode(const Prompt& prompt, bool special) const override {
     if (const auto* text = std::get_if<std::string>(&prompt))
       return tokenizer_->encode(*text, special);
-    if (const auto* messages = std::get_if<std::vector<ChatMessage>>(&prompt))
-      return tokenizer_->encode_chat(*messages, true);
+    if (const auto* messages = std::get_if<std::vector<ChatMessage>>(&prompt)) {
+      auto ids = tokenizer_->encode_chat(*messages, true);
+      if (ids) return ids;
+      return error(ids.error().code, "prompt: " + ids.error().message);
+    }
     return std::get<std::vector<Token>>(prompt);
   }
   Result<std::string> decode(std::span<const Token> ids) const override {

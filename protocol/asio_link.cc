@@ -12,6 +12,7 @@ namespace headrace {
 namespace {
 
 constexpr size_t kHeader = FrameIntake::kHeader;
+constexpr uint64_t kHttp = 0x50545448;  // how "HTTP/1.1 400" reads as the length of a frame
 constexpr size_t kReceiveBytes = 64u << 10;
 constexpr size_t kGather = 20;            // frames handed to the system in one call
 constexpr size_t kAheadBytes = 4u << 10;  // read behind what lands elsewhere
@@ -202,6 +203,10 @@ bool Connection::take(std::span<const std::byte> bytes) {
 }
 
 bool Connection::react(FrameIntake::Took took) {
+  if (took == FrameIntake::Took::kTooLong && intake_.first() && intake_.announced() == kHttp) {
+    fail(error(Errc::kInvalid, peer_ + " speaks HTTP: that is a port for metrics, not for this"));
+    return false;
+  }
   if (took == FrameIntake::Took::kTooLong) {
     fail(error(Errc::kInvalid, peer_ + " announced a" + (intake_.first() ? " first" : "") +
                                    " frame of " + std::to_string(intake_.announced()) +

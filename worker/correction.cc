@@ -42,16 +42,16 @@ Duration CorrectionLearner::predict(const StepShape& shape) const {
 }
 
 void CorrectionLearner::learn(const StepShape& shape, double seconds) {
-  TimeModel plain = model_;
-  plain.correction = {};
   const bool prefill = shape.prefill_tokens > 0;
-  if (prefill == (shape.decode_rows > 0)) return;
-  const double predicted =
-      seconds_of(prefill ? predict_prefill(plain, shape.prefill_tokens, shape.prefill_after)
-                         : predict_decode_step(plain, shape.decode_rows, shape.context_tokens));
+  const bool mixed = prefill && shape.decode_rows > 0;
+  CorrectionLearner plain = *this;
+  if (!mixed) plain.model_.correction = {};
+  const double predicted = seconds_of(plain.predict(shape));
   if (!(predicted > 0) || !(seconds > 0)) return;  // nothing was measured
   const double ratio = std::clamp(seconds / predicted, kRatioMin, kRatioMax);
-  if (prefill) {
+  if (mixed) {
+    average(mixed_ratio_, mixed_steps_, ratio);
+  } else if (prefill) {
     average(model_.correction.prefill, prefill_steps_, ratio);
   } else {
     average(model_.correction.decode, decode_steps_, ratio);

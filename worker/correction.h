@@ -15,7 +15,8 @@ struct StepShape {
 };
 
 // Learns by how much steps differ from the prediction: an exponential mean over about the last
-// 16 steps of each kind. Mixed steps teach nothing. A pure value; one strand.
+// 16 steps of each kind. Mixed steps teach only how much longer they take than their parts. A pure
+// value; one strand.
 class CorrectionLearner {
  public:
   explicit CorrectionLearner(TimeModel model) : model_(std::move(model)) {}
@@ -23,6 +24,9 @@ class CorrectionLearner {
   // Of a step, as corrected so far; zero where nothing was measured.
   Duration predict(const StepShape& shape) const;
   const Correction& value() const { return model_.correction; }
+  // What predicts, as corrected so far, and what mixed steps take of what it predicts.
+  const TimeModel& model() const { return model_; }
+  double mixed_ratio() const { return mixed_ratio_; }
   // The most prompt tokens, a power of two's part of `most` and at least kPacedMin, whose step is
   // predicted to end within kStepTarget: a slow machine takes smaller steps, so that decoding rows,
   // cancellation and deadlines never wait long. Where nothing was measured: `most`.
@@ -34,6 +38,8 @@ class CorrectionLearner {
 
  private:
   TimeModel model_;
+  double mixed_ratio_ = 1;
+  uint64_t mixed_steps_ = 0;
   uint64_t prefill_steps_ = 0;
   uint64_t decode_steps_ = 0;
 };

@@ -26,7 +26,8 @@ struct WorkerOptions {
   Endpoint metrics;
   MachineLimits limits;
 
-  uint32_t token_budget = 512;  // rows of a step
+  uint32_t token_budget = 512;    // rows of a step
+  Duration mixed_target = 200ms;  // of a step with prompts and decode rows, see PlanLimits
   uint32_t running_max = 256;
   uint32_t waiting_max = 1024;
   uint32_t transfers_max = 64;  // hand-offs at a time, each side

@@ -1,6 +1,7 @@
 #include "worker/step.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "protocol/check.h"
 
@@ -47,6 +48,7 @@ class Planner {
     prefill_ = budget > rows ? budget - rows : 0;
     prefill_ = std::max(prefill_, std::min(budget, kPrefillMin));
     prefill_ = std::min(prefill_, in_.limits.rows_max - rows);
+    time_ = time_for_prompts(rows);
     prompts();
     return std::move(plan_);
   }
@@ -60,6 +62,7 @@ class Planner {
       CHECK(need <= 1);
       if (need > 0 && outstanding(s, in_.limits.block_tokens) == 0 && !find_spare(i)) continue;
       plan_.parts.push_back({false, i, 1, need, true});
+      decode_context_ += s.length;
     }
   }
 
@@ -86,6 +89,34 @@ class Planner {
     return true;
   }
 
+  Duration time_for_prompts(uint32_t rows) const {
+    const PlanLimits& limits = in_.limits;
+    if (limits.time == nullptr || rows == 0) return limits.step_target;
+    const Duration decode = predict_decode_step(*limits.time, rows, decode_context_);
+    return std::max(limits.mixed_target - decode, decode);
+  }
+
+  Duration chunk_time(uint32_t tokens, uint32_t after) const {
+    if (in_.limits.time == nullptr) return Duration{0};
+    const Duration alone = predict_prefill(*in_.limits.time, tokens, after);
+    if (decode_context_ == 0) return alone;
+    return Duration{std::llround(static_cast<double>(alone.count()) * in_.limits.mixed_ratio)};
+  }
+
+  // Tokens of this prompt for which the step has rows and time. The first prompt of all always
+  // advances.
+  uint32_t tokens_of(const PlanSequence& s) const {
+    const uint32_t most = std::min(s.length - s.computed, prefill_);
+    if (chunk_time(most, s.computed) <= time_) return most;
+    uint32_t fits = 0, over = most;
+    while (over - fits > 1) {
+      const uint32_t middle = fits + (over - fits) / 2;
+      (chunk_time(middle, s.computed) <= time_ ? fits : over) = middle;
+    }
+    fits -= fits % kPrefillMin;
+    return chunked_ ? fits : std::max(fits, std::min(most, kPrefillMin));
+  }
+
   // Prompts that are under way and prompts that wait, in one order of service.
   void prompts() {
     const auto key = [this](const PlanSequence& s) { return service_key(s, in_.limits); };
@@ -98,8 +129,7 @@ class Planner {
       while (admits && w < waiting.size() && key(in_.waiting[waiting[w]]) < key(in_.running[i])) {
         admits = admit(waiting[w++]);
       }
-      if (prefill_ == 0) return;
-      chunk(in_.running[i], false, i);
+      if (prefill_ == 0 || !chunk(in_.running[i], false, i)) return;
     }
     while (admits && w < waiting.size()) admits = admit(waiting[w++]);
   }
@@ -111,6 +141,7 @@ class Planner {
     const uint32_t need = to_admit(s, in_.limits.block_tokens);
     const size_t running = in_.running.size() + in_.granted_sequences + admitted_;
     if (prefill_ == 0 || running >= in_.limits.running_max) return false;
+    if (tokens_of(s) == 0 && s.computed < s.length) return false;
     if (need > spare_) {
       plan_.kv_short = true;
       return false;
@@ -121,8 +152,10 @@ class Planner {
     return true;
   }
 
-  void chunk(const PlanSequence& s, bool from_waiting, uint32_t index) {
-    const uint32_t tokens = std::min(s.length - s.computed, prefill_);
+  // False: the step has no time left for it.
+  bool chunk(const PlanSequence& s, bool from_waiting, uint32_t index) {
+    const uint32_t tokens = tokens_of(s);
+    if (tokens == 0 && s.computed < s.length) return false;
     const uint32_t end = s.computed + tokens;
     const uint32_t blocks = blocks_for(end, in_.limits.block_tokens);
     const uint32_t held = s.blocks + s.hits;
@@ -130,11 +163,17 @@ class Planner {
     CHECK(s.blocks + need <= blocks_for(s.promised, in_.limits.block_tokens));
     plan_.parts.push_back({from_waiting, index, tokens, need, s.samples && end == s.length});
     prefill_ -= tokens;
+    time_ -= chunk_time(tokens, s.computed);
+    chunked_ = chunked_ || tokens > 0;
+    return true;
   }
 
   const PlanInput& in_;
   uint32_t spare_;
-  uint32_t prefill_ = 0;
+  uint32_t prefill_ = 0;  // rows, and time, that prompts may still have
+  Duration time_{0};
+  uint64_t decode_context_ = 0;
+  bool chunked_ = false;
   size_t admitted_ = 0;
   bool shared_preempted_ = false;
   std::vector<bool> preempted_;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "protocol/strand.h"
+#include "protocol/time_model.h"
 
 namespace headrace::worker {
 
@@ -11,7 +12,7 @@ namespace headrace::worker {
 
 // Tokens of an answer for which blocks are promised when a sequence is admitted.
 constexpr uint32_t kGrowthReserve = 256;
-// Prefill tokens that a step takes even when decode rows fill the budget.
+// Prefill tokens that a step takes even when decode rows fill the budget, or its time.
 constexpr uint32_t kPrefillMin = 16;
 
 struct PlanSequence {
@@ -35,6 +36,15 @@ struct PlanLimits {
   // later: short prompts pass long ones, waiting or half computed, but only by the time that the
   // long one takes by itself, so none starves. Best the predicted time of a prompt token.
   Duration ageing_per_token = 50us;
+  // Predicts how long parts take; null, or nothing measured: no limit but the budget. A token of a
+  // prompt costs the more the further back it stands, so tokens alone bound no time.
+  const TimeModel* time = nullptr;
+  double mixed_ratio = 1;  // by how much steps with prompts and decode rows differ from it
+  // Prompts take at most this time of a step, or kPrefillMin tokens: whoever cancels waits so long.
+  Duration step_target = 1s;
+  // A step with decode rows ends within this, or takes twice the time of those rows: so long may a
+  // token of one client be late because of the prompts of others.
+  Duration mixed_target = 200ms;
 };
 
 struct PlanInput {

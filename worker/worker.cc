@@ -189,11 +189,12 @@ void Worker::sweep() {
 
 void Worker::check_deadlines(Instant now) {
   std::vector<std::pair<Key, Status>> over;
+  std::vector<Key> ran_out;
   for (const auto& [key, s] : sequences_) {
     if (s.stage == Stage::kEnding) continue;
     const bool leased = s.stage == Stage::kGranted || s.stage == Stage::kReceiving;
     if (now >= s.deadline) {
-      over.emplace_back(key, error(Errc::kDeadline, "the request's deadline ran out"));
+      ran_out.push_back(key);
     } else if (leased && now >= s.lease && !planted(Mistake::kNoLease)) {
       over.emplace_back(key, error(Errc::kDeadline, "the lease of the grant ran out"));
     }
@@ -204,7 +205,19 @@ void Worker::check_deadlines(Instant now) {
       over.emplace_back(part.key, error(Errc::kInternal, "an engine step does not end"));
     }
   }
+  for (const Key key : ran_out) run_out(key);
   for (auto& [key, why] : over) fail(key, std::move(why));
+}
+
+// The client gave it no more time: it ends as if it were cancelled, and nothing has failed.
+void Worker::run_out(Key key) {
+  Sequence& s = sequences_.at(key);
+  report_broken(s, error(Errc::kCancelled, "the request's deadline ran out"));
+  AttemptFailed over{s.transfer, s.attempt,
+                     error(Errc::kDeadline, "the request's deadline ran out")};
+  remember(s, over);
+  tell(std::move(over));
+  release(key, true);
 }
 
 void Worker::beat() {

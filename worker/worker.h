@@ -152,6 +152,7 @@ class Worker : public std::enable_shared_from_this<Worker> {
   bool registered() const { return term_.has_value(); }
   bool paused() const;
   void fail(Key key, Status why);
+  void run_out(Key key);
   void release(Key key, bool quiesce);
   void end_handoff(Key key, Sequence& s, bool reads_on);
   void copies_over(Key key);

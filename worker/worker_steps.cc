@@ -69,6 +69,9 @@ PlanInput Worker::plan_input(std::vector<Key>& running, std::vector<Key>& waitin
       learner_.paced_tokens(std::min(options_.token_budget, engine_.rows_max()));
   in.limits.ageing_per_token =
       std::max(in.limits.ageing_per_token, learner_.token_time(in.limits.token_budget));
+  in.limits.time = &learner_.model();
+  in.limits.mixed_ratio = learner_.mixed_ratio();
+  in.limits.mixed_target = options_.mixed_target;
   in.limits.rows_max = engine_.rows_max();
   in.limits.running_max = options_.running_max;
   in.free_blocks = pool_.available();

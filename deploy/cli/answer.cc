@@ -62,7 +62,8 @@ std::string why_ended(const Answer& answer, const Asked& asked) {
       return "ended at --max-tokens " + std::to_string(*asked.max_tokens);
     const uint32_t all = usage.prompt_tokens + usage.completion_tokens;
     if (asked.resumed)
-      return "ended at its limit: the --max-tokens it was asked with, or a context of " +
+      return "ended at the --max-tokens it was asked with, or as the context is full: prompt and "
+             "answer have " +
              std::to_string(all) + " tokens";
     return "ended as the context is full: prompt and answer have " + std::to_string(all) +
            " tokens";

@@ -81,12 +81,14 @@ Term fresh_term() {
 }
 
 int coordinate(const CoordinatorCommand& command) {
+  write_aside();
   const Endpoint listen = *parse_endpoint(command.listen), mesh = *parse_endpoint(command.mesh);
   for (const auto& [at, what] : {std::pair(listen, "the client port"), {mesh, "the mesh"}}) {
     const Status open = check_exposure(at, what, command.process.insecure_mesh);
-    if (!open.ok()) return fail(open);
+    if (!open.ok()) return fail_usage(open.message);
   }
-  if (Status open = command.process.check_metrics_exposure(); !open.ok()) return fail(open);
+  if (Status open = command.process.check_metrics_exposure(); !open.ok())
+    return fail_usage(open.message);
   const auto eyes =
       CoordinatorStatusPort::open(command.process.metrics, command.process.metrics_given());
   if (!eyes) return fail(eyes.error());
@@ -102,8 +104,8 @@ int coordinate(const CoordinatorCommand& command) {
   options.dispatcher.term = fresh_term();
   options.dispatcher.waits_for_first = false;
   options.dispatcher.pd = *coordinator::parse_pd_mode(command.pd);
-  const Endpoint shown = advertised((*eyes)->endpoint(), command.process.metrics_advertise,
-                                    {mesh.host, listen.host});
+  const Endpoint shown =
+      advertised((*eyes)->endpoint(), command.process.metrics_advertise, {mesh.host, listen.host});
   options.dispatcher.metrics = shown;
   options.dispatcher.probes = (*eyes)->probes();
   options.dispatcher.log = std::make_shared<OperatorLog>(command.supervised, say);

@@ -139,7 +139,7 @@ int answer_links(const LinkOptions& options) {
   const Endpoint at = *parse_endpoint(options.answer);
   if (const Status open = check_exposure(at, "the test of links", options.insecure_mesh);
       !open.ok())
-    return fail(open);
+    return fail_usage(open.message);
   sigset_t signals;
   sigemptyset(&signals);
   for (const int one : ending_signals()) sigaddset(&signals, one);

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 
 #include "deploy/cli/machine.h"
 #include "deploy/cli/output.h"
@@ -98,10 +97,10 @@ Result<LoadedModel> load_model(const std::string& path, const EngineOptions& opt
       make_device(options.device, options.threads, options.kv_type, options.prefill_library);
   if (!device) return device.error();
   loaded.device = (*device)->name();
-  if (options.prefill_library) std::fprintf(stderr, "headrace: %s\n", kPrefillLibrary);
+  if (options.prefill_library) say(kPrefillLibrary);
   if (std::string why;
       options.device == "auto" && kernels::cuda_is_built() && kernels::cuda_devices(&why) == 0)
-    std::fprintf(stderr, "headrace: no GPU is used: %s\n", why.c_str());
+    say("no GPU is used: " + why);
   loaded.limits = device_limits(state_folder(options.state_dir), options.device, options.threads,
                                 part(kHashed, kMeasured));
   const double begun = loaded.limits.read.empty() ? kHashed : kMeasured;

@@ -4,9 +4,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <utility>
+
+#include "coordinator/utf8.h"
+#include "deploy/cli/line_writer.h"
 
 namespace headrace::cli {
 
@@ -15,18 +20,40 @@ namespace {
 constexpr auto kLineEvery = std::chrono::seconds(5);
 constexpr int kBarCells = 30;
 
+// Lives until the process is gone: threads may still have something to say at its end.
+std::atomic<LineWriter*> aside = nullptr;
+
+void write_error(std::string text) {
+  if (LineWriter* const writer = aside.load()) return writer->write(std::move(text));
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fflush(stderr);
+}
+
+// Nothing in it moves a terminal, or is no text: words may come from files and from others.
+std::string printable(std::string text) {
+  for (char& c : text)
+    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
+  for (size_t bad; (bad = coordinator::first_invalid_utf8(text)) != std::string::npos;)
+    text[bad] = '?';
+  return text;
+}
+
 // One write a line, so that lines of several processes do not mix.
 void write_line(std::string text) {
   std::replace(text.begin(), text.end(), '\n', ' ');
-  text += '\n';
-  std::fwrite(text.data(), 1, text.size(), stderr);
-  std::fflush(stderr);
+  write_error(printable(std::move(text)) + '\n');
 }
 
 // Events that only say that nothing will ever be read there again.
 constexpr short kGone = POLLERR | POLLHUP | POLLNVAL;
 
 }  // namespace
+
+void write_aside() {
+  if (aside.load()) return;
+  aside = new LineWriter(STDERR_FILENO);
+  std::atexit([] { aside.load()->flush(LineWriter::kFlushWithin); });
+}
 
 void say(std::string_view line) { write_line("headrace: " + std::string(line)); }
 
@@ -112,8 +139,7 @@ void ProgressBar::show(double share) {
     const int full = hundredths * kBarCells / 100;
     const std::string bar =
         "\r" + title_ + " [" + std::string(full, '#') + std::string(kBarCells - full, '.') + "] ";
-    std::fputs((bar + percent + " ").c_str(), stderr);
-    std::fflush(stderr);
+    write_error(bar + percent + " ");
     drawn_ = true;
   } else if (const auto now = std::chrono::steady_clock::now(); now - last_ >= kLineEvery) {
     last_ = now;
@@ -122,10 +148,7 @@ void ProgressBar::show(double share) {
 }
 
 void ProgressBar::finish() {
-  if (drawn_) {
-    std::fputs("\r\033[K", stderr);
-    std::fflush(stderr);
-  }
+  if (drawn_) write_error("\r\033[K");
   drawn_ = false;
 }
 

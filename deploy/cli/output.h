@@ -17,6 +17,11 @@ inline constexpr int kExitOk = 0;
 inline constexpr int kExitFailed = 1;
 inline constexpr int kExitUsage = 2;
 
+// From now on what goes to stderr is written aside, see LineWriter: for commands that serve others
+// and must not stand still because nobody reads what they say. At the end of the process what still
+// waits is written, for LineWriter::kFlushWithin at most.
+void write_aside();
+
 // One line on stderr: "headrace: ...".
 void say(std::string_view line);
 // The same for an outcome that ends the command; gives the exit status.

@@ -9,7 +9,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <memory>
 #include <new>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "deploy/cli/commands.h"
 #include "deploy/cli/output.h"
@@ -17,6 +21,22 @@
 namespace headrace::cli {
 
 namespace {
+
+constexpr size_t kProblemMax = 300;  // bytes of what is said of a wrong file
+
+// Remembers what the file sets: a wrong value of it shows only later, as that of any option.
+class NotedConfig final : public CLI::ConfigTOML {
+ public:
+  std::vector<CLI::ConfigItem> from_config(std::istream& input) const override {
+    auto read = CLI::ConfigTOML::from_config(input);
+    for (const CLI::ConfigItem& item : read) names_.insert("--" + item.name);
+    return read;
+  }
+  bool has(const std::string& option) const { return names_.contains(option); }
+
+ private:
+  mutable std::set<std::string> names_;
+};
 
 // Options of commands in sections of their names. Given twice, the command line counts, then the
 // file, then the environment. A key that no option has is an error.
@@ -27,6 +47,7 @@ void add_config(CLI::App& program) {
                      "as trust-links = true. Or HEADRACE_CONFIG",
                      named != nullptr && *named != '\0');
   program.allow_config_extras(CLI::config_extras_mode::error);
+  program.config_formatter(std::make_shared<NotedConfig>());
 }
 
 // Every option may come from the environment: --kv-blocks from HEADRACE_KV_BLOCKS.
@@ -60,12 +81,34 @@ void add_commands(CLI::App& program, Action& action) {
   for (CLI::App* command : program.get_subcommands({})) name_environment(*command);
 }
 
-int usage_error(const CLI::App& program, const CLI::ParseError& problem) {
+bool on_line(const std::vector<std::string>& words, const std::string& option) {
+  return std::any_of(words.begin(), words.end(), [&](const std::string& word) {
+    return word == option || word.starts_with(option + "=");
+  });
+}
+
+// What is wrong, with the file in which it stands if it stands in one.
+std::string describe(const CLI::App& program, const CLI::ParseError& problem,
+                     const std::vector<std::string>& words) {
+  std::string what = problem.what();
+  const std::string option = what.substr(0, what.find(':'));
+  const auto noted = std::dynamic_pointer_cast<NotedConfig>(program.get_config_formatter());
+  const bool of_file = dynamic_cast<const CLI::ConfigError*>(&problem) != nullptr ||
+                       (noted && noted->has(option) && !on_line(words, option));
+  if (!of_file) return what;
+  constexpr std::string_view kUnknown = "INI was not able to parse ";
+  if (what.starts_with(kUnknown)) what = "no option " + what.substr(kUnknown.size());
+  if (what.size() > kProblemMax) what = what.substr(0, kProblemMax) + "...";
+  return program.get_config_ptr()->as<std::string>() + ": " + what;
+}
+
+int usage_error(const CLI::App& program, const CLI::ParseError& problem,
+                const std::vector<std::string>& words) {
   std::string hint = "; 'headrace --help' shows what there is";
   for (const CLI::App* command : program.get_subcommands()) {
     hint = "; 'headrace " + command->get_name() + " --help' shows what there is";
   }
-  return fail_usage(problem.what() + hint);
+  return fail_usage(describe(program, problem, words) + hint);
 }
 
 // The word where a command should be, if it is none: CLI11 would only say that one is missing.
@@ -112,7 +155,7 @@ int run_program(int argc, char** argv) {
   } catch (const CLI::CallForVersion& asked) {
     return program.exit(asked);
   } catch (const CLI::ParseError& problem) {
-    return usage_error(program, problem);
+    return usage_error(program, problem, {argv, argv + argc});
   }
   try {
     return printed(action());

@@ -278,7 +278,6 @@ class Cluster {
 
 // A port that was not chosen may become another one.
 Status check_metrics(const ProcessOptions& process) {
-  if (Status open = process.check_metrics_exposure(); !open.ok()) return open;
   if (!process.metrics_given() || process.metrics == kNoMetrics) return {};
   return check_free(*parse_endpoint(process.metrics));
 }
@@ -319,6 +318,7 @@ Result<worker::CardOptions> check_devices(const ServeCommand& command,
 }
 
 int serve(const ServeCommand& command) {
+  write_aside();
   const Endpoint listen = *parse_endpoint(command.listen);
   const auto mesh = mesh_endpoint(command, listen);
   if (!mesh) return fail_usage(mesh.error().message);
@@ -337,10 +337,12 @@ int serve(const ServeCommand& command) {
   }
   // All that can be known before anything is started.
   for (const auto& [at, what] : {std::pair(listen, "the client port"), {*mesh, "the mesh"}}) {
-    Status fine = check_exposure(at, what, command.process.insecure_mesh);
-    if (fine.ok()) fine = check_free(at);
-    if (!fine.ok()) return fail(fine);
+    if (Status open = check_exposure(at, what, command.process.insecure_mesh); !open.ok())
+      return fail_usage(open.message);
+    if (Status free = check_free(at); !free.ok()) return fail(free);
   }
+  if (Status open = command.process.check_metrics_exposure(); !open.ok())
+    return fail_usage(open.message);
   if (Status shown = check_metrics(command.process); !shown.ok()) return fail(shown);
   const auto options = check_devices(command, *workers);
   if (!options) return fail(options.error());

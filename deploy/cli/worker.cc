@@ -7,6 +7,8 @@
 #include <memory>
 #include <thread>
 
+#include "coordinator/limits.h"
+#include "coordinator/utf8.h"
 #include "deploy/cli/advertise.h"
 #include "deploy/cli/commands.h"
 #include "deploy/cli/loaded_model.h"
@@ -171,11 +173,13 @@ std::string default_name(const std::string& role) {
 }
 
 int work(WorkerCommand command) {
+  write_aside();
   if (command.name.empty()) command.name = default_name(command.role);
   const Status open =
       check_exposure(*parse_endpoint(command.kv), "the KV channel", command.process.insecure_mesh);
-  if (!open.ok()) return fail(open);
-  if (Status shown = command.process.check_metrics_exposure(); !shown.ok()) return fail(shown);
+  if (!open.ok()) return fail_usage(open.message);
+  if (Status shown = command.process.check_metrics_exposure(); !shown.ok())
+    return fail_usage(shown.message);
   if (!command.kv_advertise.empty() && command.role == "prefill")
     return fail_usage("--kv-advertise is for workers that take KV, not for --role prefill");
   const auto transport = command.transport.choose(command.engine.device);
@@ -192,6 +196,23 @@ int work(WorkerCommand command) {
   if (!model) return fail(model.error());
   (*eyes)->loaded(model->card(), model->engine->blocks());
   return serve_until_end(command, *model, *transport, **eyes);
+}
+
+// What the coordinator would refuse only after the model is loaded.
+CLI::Validator worker_name() {
+  return CLI::Validator(
+      [](std::string& text) {
+        if (text.size() > coordinator::kWorkerTextMax)
+          return "has " + std::to_string(text.size()) + " bytes, the limit is " +
+                 std::to_string(coordinator::kWorkerTextMax);
+        if (coordinator::first_invalid_utf8(text) != std::string_view::npos)
+          return std::string("is not UTF-8");
+        for (const char c : text)
+          if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f)
+            return std::string("has control characters");
+        return std::string();
+      },
+      "", "name");
 }
 
 }  // namespace
@@ -224,8 +245,10 @@ void add_worker(CLI::App& program, Action& action) {
   command->add_option("--test-load-delay-ms", options->load_delay_ms)
       ->check(whole(0, 600'000))
       ->group("");
-  command->add_option("--name", options->name,
-                      "Name for people, unique in the cluster; default: role, host, four digits");
+  command
+      ->add_option("--name", options->name,
+                   "Name for people, unique in the cluster; default: role, host, four digits")
+      ->check(worker_name());
   command->add_flag("--supervised", options->supervised)->group("");
   options->engine.add_to(*command);
   options->transport.add_to(*command);

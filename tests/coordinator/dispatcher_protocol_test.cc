@@ -131,4 +131,36 @@ TEST_CASE("a pair that failed to hand over is left alone for a while, other pair
   CHECK(b.last<to_worker::Prepare>(2)->remote_prefill);
 }
 
+// However it shows: the deadline is the client's, and over.
+TEST_CASE("a request whose deadline runs out in the hand-off is nobody's fault") {
+  for (const Errc how : {Errc::kDeadline, Errc::kDisconnected, Errc::kOverloaded, Errc::kOk}) {
+    CAPTURE(name(how));
+    Bench b({Term{1}, PdMode::kAlways});
+    b.join(Role::kPrefill, 1);
+    b.join(Role::kDecode, 2);
+    Submit m;
+    m.request = {1, 1};
+    m.prompt = "abcde";
+    m.deadline = 30ms;
+    auto client = b.submit(std::move(m));
+    b.grant(2);
+    const auto s = *b.last<to_worker::Start>(1);
+    b.live(how == Errc::kOk ? 200ms : 40ms);  // kOk: the sweep sees it first
+    if (how == Errc::kOverloaded)
+      b.from(1, to_coordinator::Refuse{s.transfer, s.attempt, error(how, "no room")});
+    else if (how != Errc::kOk)
+      b.from(1, to_coordinator::AttemptFailed{s.transfer, s.attempt, error(how, "it ran out")});
+    REQUIRE(client->ended);
+    CHECK(client->ended->status.code == Errc::kDeadline);
+    CHECK(client->ended->status.message.find("within 30 ms") != std::string::npos);
+    CHECK(b.status().totals.attempts_failed == 0);
+    CHECK(b.count<to_worker::Prepare>(2) == 1);  // nothing is tried anew
+    REQUIRE(b.last<to_worker::Cancel>(2));
+    CHECK(b.last<to_worker::Cancel>(2)->reason.code == Errc::kCancelled);
+    b.submit("fghij", 2);
+    REQUIRE(b.count<to_worker::Prepare>(2) == 2);
+    CHECK(b.last<to_worker::Prepare>(2)->remote_prefill);
+  }
+}
+
 }  // namespace headrace::coordinator

@@ -53,6 +53,18 @@ TEST_CASE("the encoded tokenizer of a worker becomes text and ids") {
   CHECK_FALSE(m.decode(unknown));
 }
 
+TEST_CASE("what is wrong in messages is said with the field of the request") {
+  auto data = bytes_only();
+  data.chat_template = "{{ messages[0].content }}";
+  auto model = make_text_model(encode(data));
+  REQUIRE(model);
+  CHECK(*(*model)->encode(std::vector<ChatMessage>{{"user", "x"}}, false) ==
+        std::vector<Token>{'x'});
+  const auto wrong = (*model)->encode(std::vector<ChatMessage>{{"", "x"}}, false);
+  REQUIRE_FALSE(wrong);
+  CHECK(wrong.error().message == "prompt: messages[0].role is empty");
+}
+
 TEST_CASE("the cutter holds a character back until it is whole, and outlives the model") {
   auto model = make_text_model(encode(bytes_only()));
   REQUIRE(model);

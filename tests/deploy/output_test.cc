@@ -20,6 +20,12 @@ TEST_CASE("an outcome is one line and a status") {
             "\nheadrace: unknown option --x\n");
 }
 
+TEST_CASE("nothing that is said moves a terminal, and all of it is text") {
+  Capture errors(STDERR_FILENO);
+  say("a\x1b[2Jb\rc \xff\xc3\xa9 \xc3");
+  CHECK(errors.text() == "headrace: a?[2Jb?c ?\xc3\xa9 ?\n");
+}
+
 TEST_CASE("a reader of stdout that goes away is noticed without a write") {
   int ends[2];
   REQUIRE(pipe(ends) == 0);

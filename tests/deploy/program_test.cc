@@ -2,7 +2,11 @@
 
 #include <doctest/doctest.h>
 
+#include <cstdio>
 #include <cstdlib>
+#include <fstream>
+#include <string>
+#include <vector>
 
 #include "tests/deploy/headrace.h"
 
@@ -36,6 +40,33 @@ TEST_CASE("wrong usage is one line and status 2") {
     CHECK(outcome.one_error("--help' shows what there is"));
     CHECK(outcome.out.empty());
   }
+}
+
+TEST_CASE("what is wrong in a file of options is said with its name") {
+  const std::string file = std::string(HEADRACE_TEST_STATE) + "-options.toml";
+  const auto said = [&](const std::string& text, std::vector<std::string> more = {}) {
+    std::ofstream(file, std::ios::binary) << text;
+    std::vector<std::string> words{"--config", file, "serve", "no-model"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Outcome outcome = headrace(words);
+    CHECK(outcome.status == 2);
+    CHECK(outcome.one_error(""));
+    return outcome.err;
+  };
+  CHECK(said("[serve]\nbanana = 1\n").find(file + ": no option serve.banana;") !=
+        std::string::npos);
+  CHECK(said("[serve]\nprefill = banana\n").find(file + ": --prefill: ") != std::string::npos);
+  CHECK(said("[serve]\nprefill = 1\n", {"--prefill", "x"}).find(file) == std::string::npos);
+  std::string garbage;
+  for (int i = 1; i < 4096; ++i) garbage += static_cast<char>(i * i % 251);
+  const std::string line = said(garbage);
+  CHECK(line.find(file) != std::string::npos);
+  CHECK(line.size() < 1000);
+  for (size_t i = 0; i + 1 < line.size(); ++i) {
+    const auto c = static_cast<unsigned char>(line[i]);
+    if (c < 0x20 || c == 0x7f) FAIL("byte " << int{c} << " at " << i);
+  }
+  std::remove(file.c_str());
 }
 
 TEST_CASE("what cannot be printed is an error") {

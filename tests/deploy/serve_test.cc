@@ -12,7 +12,9 @@ TEST_CASE("what cannot work is said before anything is started") {
   const std::string model = test_model("script/base.gguf");
   CHECK(headrace({"serve", "/no/such/model", "--listen", "127.0.0.1:17440"})
             .one_error("/no/such/model"));
-  CHECK(headrace({"serve", model, "--listen", "0.0.0.0:17440"}).one_error("--insecure-mesh"));
+  const Outcome open = headrace({"serve", model, "--listen", "0.0.0.0:17440"});
+  CHECK(open.status == 2);
+  CHECK(open.one_error("--insecure-mesh"));
   CHECK(headrace({"serve", model, "--listen", "127.0.0.1:0"}).status == 2);
   CHECK(headrace({"serve", model, "--listen", "127.0.0.1:65535"}).status == 2);
   CHECK(headrace({"serve", model, "--listen", "127.0.0.1:17440", "--mesh", "127.0.0.1:17440"})

@@ -10,8 +10,14 @@ TEST_CASE("a worker needs a model, a mesh, and a word for an open KV channel") {
   CHECK(headrace({"worker", model}).one_error("--join"));
   CHECK(headrace({"worker", "--join", "127.0.0.1:9"}).one_error("MODEL"));
   const Outcome open = headrace({"worker", model, "--join", "127.0.0.1:9", "--kv", "0.0.0.0:0"});
-  CHECK(open.status == 1);
+  CHECK(open.status == 2);
   CHECK(open.one_error("--insecure-mesh"));
+  for (const std::string& name :
+       {std::string("a\nb"), std::string("\x1b[2J"), std::string("\xff"), std::string(257, 'x')}) {
+    const Outcome named = headrace({"worker", model, "--join", "127.0.0.1:9", "--name", name});
+    CHECK(named.status == 2);
+    CHECK(named.one_error("--name"));
+  }
   const Outcome bad = headrace({"worker", test_model("bad/empty.gguf"), "--join", "127.0.0.1:9"});
   CHECK(bad.status == 1);
   CHECK(bad.one_error("empty.gguf"));

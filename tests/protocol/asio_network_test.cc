@@ -4,6 +4,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <future>
+#include <string>
+
 #include "protocol/asio_runtime.h"
 #include "tests/protocol/link_rules.h"
 
@@ -81,6 +84,33 @@ TEST_CASE("a dial that nobody answers ends at its deadline") {
   CHECK(link.error().message ==
         "cannot connect to 127.0.0.1:" + std::to_string(port) + ": no answer within 100 ms");
   for (int fd : fillers) close(fd);
+  close(door);
+}
+
+TEST_CASE("a port that speaks HTTP is named as such, not as a frame of 1.3 GB") {
+  const int door = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  REQUIRE(bind(door, reinterpret_cast<sockaddr*>(&address), size) == 0);
+  REQUIRE(listen(door, 1) == 0);
+  REQUIRE(getsockname(door, reinterpret_cast<sockaddr*>(&address), &size) == 0);
+  AsioRuntime runtime(1);
+  AsioNetwork network(runtime);
+  auto strand = runtime.make_strand();
+  auto link = LinkRules{network, {}, {}}.dial({"127.0.0.1", ntohs(address.sin_port)}, strand);
+  REQUIRE(link);
+  const int served = accept(door, nullptr, nullptr);
+  const std::string answer = "HTTP/1.1 400 Bad Request\r\n\r\n";
+  REQUIRE(write(served, answer.data(), answer.size()) == static_cast<ssize_t>(answer.size()));
+  std::promise<std::string> why;
+  on(strand, [&] {
+    (*link)->start([](const Bytes&) {}, [&](const Status& s) { why.set_value(s.message); });
+  });
+  CHECK(why.get_future().get().find(" speaks HTTP") != std::string::npos);
+  on(strand, [&] { *link = nullptr; });
+  close(served);
   close(door);
 }
 

@@ -32,9 +32,17 @@ TEST_CASE("steps that take twice as long teach a factor of two, each kind its ow
   CHECK(learner.value().decode == doctest::Approx(1).epsilon(0.01));
 }
 
-TEST_CASE("mixed steps, absurd times and machines never measured teach nothing harmful") {
+TEST_CASE("mixed steps teach how much longer they take than their parts, and nothing else") {
   CorrectionLearner learner(model());
-  learner.learn({100, 0, 4, 1000}, 10);
+  const StepShape mixed{100, 5000, 4, 1000};
+  CHECK(learner.mixed_ratio() == 1);
+  for (int i = 0; i < 40; ++i) learner.learn(mixed, 3 * seconds(learner.predict(mixed)));
+  CHECK(learner.mixed_ratio() == doctest::Approx(3).epsilon(0.01));
+  CHECK(learner.value() == Correction{});
+}
+
+TEST_CASE("absurd times and machines never measured teach nothing harmful") {
+  CorrectionLearner learner(model());
   learner.learn({}, 10);
   learner.learn({0, 0, 4, 1000}, 0);
   CHECK(learner.value() == Correction{});

@@ -62,6 +62,69 @@ TEST_CASE("prefill goes on though decode rows fill the budget") {
   CHECK(p.parts.back().tokens == kPrefillMin);
 }
 
+// 1 ms for a token by itself and 1 us for each that it looks back at.
+TimeModel slow_machine() {
+  TimeModel m;
+  m.limits.f32_flops_per_second = 1e9;
+  m.cost.flops_per_token = 1'000'000;
+  m.cost.attention_flops = 1000;
+  return m;
+}
+
+TEST_CASE("a chunk beside decode rows is bounded by time, wherever in its prompt it stands") {
+  const TimeModel time = slow_machine();
+  PlanInput in = input(10'000);
+  in.limits.time = &time;
+  uint32_t last = UINT32_MAX;
+  for (const uint32_t computed : {0u, 2000u, 5000u, 100'000u}) {
+    CAPTURE(computed);
+    in.running = {decoding(20, 2, 32, 1s), {200'000, computed, 6250, 200'000, true, 2s}};
+    const Plan p = plan(in);
+    REQUIRE(p.parts.size() == 2);
+    const uint32_t tokens = p.parts[1].tokens;
+    CHECK(tokens < last);
+    CHECK(tokens >= kPrefillMin);
+    last = tokens;
+    if (tokens == kPrefillMin) continue;
+    const Duration decode = predict_decode_step(time, 1, 20);
+    CHECK(decode + predict_prefill(time, tokens, computed) <= 200ms);
+    // Not more is left unused than what tokens are rounded by.
+    CHECK(decode + predict_prefill(time, tokens + kPrefillMin, computed) > 200ms);
+  }
+  CHECK(last == kPrefillMin);
+  // Steps that take longer than predicted get less.
+  in.running[1].computed = 0;
+  const uint32_t before = plan(in).parts[1].tokens;
+  in.limits.mixed_ratio = 2;
+  CHECK(plan(in).parts[1].tokens < before * 6 / 10);
+}
+
+TEST_CASE("prompts get as much time as the decode rows, though those fill the step") {
+  const TimeModel time = slow_machine();
+  PlanInput in = input(10'000);
+  in.limits.time = &time;
+  for (int i = 0; i < 250; ++i) in.running.push_back(decoding(1000, 63, 1000, 1s));
+  in.waiting = {prompt(1000, 0, 2s)};
+  const Plan p = plan(in);  // the rows alone take 500 ms
+  REQUIRE(p.parts.size() == 251);
+  CHECK(p.parts[250].tokens > 3 * kPrefillMin);
+}
+
+TEST_CASE("without decode rows a step has more time, and the next prompt only what is left of it") {
+  const TimeModel time = slow_machine();
+  PlanInput in = input(10'000);
+  in.limits.time = &time;
+  in.waiting = {prompt(300, 0, 1s), prompt(4000, 0, 2s), prompt(4100, 0, 3s)};
+  const Plan p = plan(in);
+  REQUIRE(p.parts.size() == 2);
+  CHECK(p.parts[0].tokens == 300);
+  CHECK(p.parts[1].tokens < 512 - 300 + 1);
+  in.running = {{9000, 8000, 500, 9000, true, 0s}};
+  const Plan q = plan(in);  // 9 ms a token
+  REQUIRE(!q.parts.empty());
+  CHECK(q.parts[0] == PlanPart{false, 0, 96, 6, false});
+}
+
 TEST_CASE("rows never pass what the engine takes") {
   PlanInput in = input(100);
   in.limits.rows_max = 32;
