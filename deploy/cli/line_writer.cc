@@ -1,5 +1,6 @@
 #include "deploy/cli/line_writer.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <unistd.h>
@@ -16,6 +17,14 @@
 namespace headrace::cli {
 
 struct LineWriter::Shared {
+  // A number of its own: what is written late must not reach a file that got the old one.
+  explicit Shared(int stream) : descriptor(fcntl(stream, F_DUPFD_CLOEXEC, 0)) {}
+  ~Shared() {
+    if (descriptor >= 0) close(descriptor);
+  }
+  Shared(const Shared&) = delete;
+
+  const int descriptor;
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<std::string> waiting;
@@ -45,12 +54,12 @@ void write_all(int descriptor, std::string_view text) {
 
 }  // namespace
 
-LineWriter::LineWriter(int descriptor) : shared_(std::make_shared<Shared>()) {
+LineWriter::LineWriter(int descriptor) : shared_(std::make_shared<Shared>(descriptor)) {
   // Signals go to the threads that were there before.
   sigset_t all, before;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread([shared = shared_, descriptor] { run(shared, descriptor); }).detach();
+  std::thread([shared = shared_] { run(*shared); }).detach();
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
@@ -78,24 +87,24 @@ bool LineWriter::flush(std::chrono::milliseconds within) {
   return shared_->changed.wait_for(lock, within, [this] { return shared_->idle(); });
 }
 
-void LineWriter::run(const std::shared_ptr<Shared>& shared, int descriptor) {
-  std::unique_lock lock(shared->mutex);
+void LineWriter::run(Shared& shared) {
+  std::unique_lock lock(shared.mutex);
   for (;;) {
-    shared->changed.wait(lock, [&] { return !shared->idle() || shared->over; });
-    if (shared->over) return;
-    std::deque<std::string> lines = std::exchange(shared->waiting, {});
-    const uint64_t left_out = std::exchange(shared->left_out, 0);
-    shared->bytes = 0;
-    shared->writing = true;
+    shared.changed.wait(lock, [&] { return !shared.idle() || shared.over; });
+    if (shared.over) return;
+    std::deque<std::string> lines = std::exchange(shared.waiting, {});
+    const uint64_t left_out = std::exchange(shared.left_out, 0);
+    shared.bytes = 0;
+    shared.writing = true;
     lock.unlock();
-    for (const std::string& line : lines) write_all(descriptor, line);
+    for (const std::string& line : lines) write_all(shared.descriptor, line);
     if (left_out > 0)
-      write_all(descriptor, "headrace: " + std::to_string(left_out) +
-                                " lines were left out: nobody read standard error, and " +
-                                std::to_string(kWaitingMax) + " waited, the limit\n");
+      write_all(shared.descriptor, "headrace: " + std::to_string(left_out) +
+                                       " lines were left out: nobody read standard error, and " +
+                                       std::to_string(kWaitingMax) + " waited, the limit\n");
     lock.lock();
-    shared->writing = false;
-    shared->changed.notify_all();
+    shared.writing = false;
+    shared.changed.notify_all();
   }
 }
 

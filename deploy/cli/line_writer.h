@@ -31,7 +31,7 @@ class LineWriter {
 
  private:
   struct Shared;
-  static void run(const std::shared_ptr<Shared>& shared, int descriptor);
+  static void run(Shared& shared);
 
   // The thread's too, which a writer that ends may leave behind in a write.
   std::shared_ptr<Shared> shared_;

@@ -323,7 +323,7 @@ class Advertised(unittest.TestCase):
 
     def test_nothing_listens_behind_none(self):
         done = headrace("serve", model(SMALL), "--metrics", "none", "--metrics-advertise", "node7")
-        self.assertEqual(done.status, 1)
+        self.assertEqual(done.status, 2)
         self.assertIn("--metrics-advertise", done.err)
 
 
