@@ -13,9 +13,10 @@ namespace {
 
 TEST_CASE("devices are known by the names workers give them") {
   CHECK(parse_device_name("cpu avx2, 4 threads") == NamedDevice{kernels::CpuPath::kAvx2, 4});
+  CHECK(parse_device_name("cpu amx, 2 threads") == NamedDevice{kernels::CpuPath::kAmx, 2});
   CHECK(parse_device_name("cpu portable, 1 thread") == NamedDevice{kernels::CpuPath::kPortable, 1});
   for (const char* text : {"", "reference", "cpu", "cpu avx2", "cpu avx2, x threads",
-                           "cpu amx, 2 threads", "cpu avx2, 0 threads"}) {
+                           "cpu sse9, 2 threads", "cpu avx2, 0 threads"}) {
     CAPTURE(text);
     CHECK(!parse_device_name(text));
   }
