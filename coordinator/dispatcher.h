@@ -11,6 +11,7 @@
 #include "coordinator/client_port.h"
 #include "coordinator/cluster_status.h"
 #include "coordinator/event_log.h"
+#include "coordinator/link_rates.h"
 #include "coordinator/mesh_port.h"
 #include "coordinator/pair_health.h"
 #include "coordinator/poison_list.h"
@@ -268,6 +269,7 @@ class Dispatcher final : public WorkerEvents, public std::enable_shared_from_thi
   Registry registry_;
   PrefixIndex prefix_;
   PairHealth pairs_;
+  LinkRates links_;
   PoisonList poison_;
   std::optional<ModelCard> served_;  // the last card there was
   bool had_route_ = false;           // a request could be answered, once

@@ -117,6 +117,8 @@ std::optional<Route> Dispatcher::choose(const Record& record, Instant now, bool 
   request.stranger = shared;
   request.avoid = record.avoid;
   request.sick = pairs_.sick(now);
+  request.links = &links_;
+  request.now = now;
   return route(request, views(record, now));
 }
 
@@ -158,6 +160,8 @@ void Dispatcher::dispatch(Record& record, const Route& chosen, Instant now) {
     probes().stage("queue", std::chrono::duration<double>(now - record.admitted).count());
   }
   attempts_.emplace(transfer, &record);
+  links_.served(chosen.first_token);
+  if (chosen.prefill) links_.handed({*chosen.prefill, chosen.decode}, chosen.extra, now);
   ++totals_.attempts;
   probes().routed(chosen.reason, static_cast<uint32_t>(chosen.cached_tokens));
   book(record, chosen.cached_tokens);

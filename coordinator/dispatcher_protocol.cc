@@ -121,7 +121,9 @@ void Dispatcher::handle(WorkerId from, to_coordinator::Owned m) {
   if (record->phase == Phase::kPrefilling) {
     ++totals_.remote_prefills;
     record->remote_prefill = true;
-    pairs_.worked({*record->attempt->prefill, from});
+    const WorkerPair pair{*record->attempt->prefill, from};
+    pairs_.worked(pair);
+    links_.learn(pair, m.bytes, m.wire, strand_->now());
     forget_grant(*record);
   } else {
     record->attempt->prefill_done = true;

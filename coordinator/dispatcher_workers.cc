@@ -133,6 +133,7 @@ void Dispatcher::lose(WorkerId id, const Status& why, bool died) {
   registry_.remove(id);
   prefix_.forget(id);
   pairs_.forget(id);
+  links_.forget(id);
   if (died && !leaving) poison_.worker_died(now);
   if (decoded && registry_.decoders() == 0) {
     decoders_gone_ = now;

@@ -118,6 +118,14 @@ inline constexpr Duration kPoisonWindow = 30s;  // deaths that may belong togeth
 inline constexpr Duration kBarredFor = 10min;   // a prompt that workers died of
 inline constexpr size_t kBarredMax = 1024;
 
+// Links between workers (link_rates.h). At most kPairsMax of them.
+inline constexpr uint64_t kLinkRateBytes = 64u << 10;  // a hand-off of less tells no rate
+inline constexpr Duration kLinkWireMax = 10min;        // nor does one that took longer
+inline constexpr Duration kLinkRateFresh = 60s;        // without a trial
+inline constexpr int kLinkTrials = 100;                // part of all time to the first token
+inline constexpr Duration kLinkTrialMax = 30s;         // put aside for them
+inline constexpr Duration kTransferMax = 24h;          // predicted
+
 // The log.
 inline constexpr size_t kEventsPerSecond = 10;  // lines of a kind
 inline constexpr size_t kEventBytesMax = 512;   // of a line

@@ -72,10 +72,45 @@ Duration local_time(const RouteRequest& request, const WorkerView& w) {
   return queued(w) + prefill(w, request.prompt_tokens - have, have);
 }
 
+uint64_t handed_bytes(const RouteRequest& request, const WorkerView& d) {
+  return lacking(request, d) * request.kv_token_bytes;
+}
+
+Duration transfer(const RouteRequest& request, const WorkerView& p, const WorkerView& d) {
+  const uint64_t bytes = handed_bytes(request, d);
+  if (request.links)
+    if (const auto learned = request.links->transfer({p.id, d.id}, bytes)) return *learned;
+  return predict_transfer(p.time, d.time, bytes);
+}
+
+// What the hand-off may cost as a trial of the pair.
+Duration credit(const RouteRequest& request, const WorkerView& p, const WorkerView& d) {
+  if (!request.links) return Duration{0};
+  return request.links->credit({p.id, d.id}, handed_bytes(request, d), request.now);
+}
+
+Duration part(Duration whole, uint64_t of, uint64_t all) {
+  return Duration{static_cast<int64_t>(static_cast<double>(whole.count()) *
+                                       (static_cast<double>(of) / static_cast<double>(all)))};
+}
+
+// A prefill worker sends the blocks of a step while it computes the next one, those that it had
+// cached at once. `computed` tokens and `sent` ones, the last of which are the same.
+Duration side_by_side(Duration compute, uint64_t computed, Duration wire, uint64_t sent) {
+  if (computed == 0) return wire;
+  const uint64_t fresh = std::min(computed, sent);
+  const uint64_t before = computed - fresh + std::min(fresh, kStepTokens);
+  const uint64_t last = (computed - 1) % kStepTokens + 1;
+  return std::max({wire, part(compute, before, computed) + part(wire, fresh, sent),
+                   compute + part(wire, std::min(last, fresh), sent)});
+}
+
 Duration remote_time(const RouteRequest& request, const WorkerView& p, const WorkerView& d) {
   const uint64_t tokens = request.prompt_tokens - 1, have = cached(p, tokens);
-  return queued(p) + prefill(p, tokens - have, have) +
-         predict_transfer(p.time, d.time, lacking(request, d) * request.kv_token_bytes) +
+  const Duration compute = prefill(p, tokens - have, have);
+  return queued(p) +
+         side_by_side(compute, tokens - have, transfer(request, p, d),
+                      std::max<uint64_t>(1, lacking(request, d))) +
          first_step(request, d);
 }
 
@@ -107,6 +142,7 @@ namespace {
 
 struct Choice {
   std::optional<Route> best;
+  std::optional<Duration> soonest;  // of all that are not known to fail
   int offers = 0;
 };
 
@@ -130,6 +166,8 @@ Choice choose(const RouteRequest& request, std::span<const WorkerView> workers) 
   Rank best_rank;
   const auto offer = [&](const Rank& rank, const Route& candidate) {
     ++out.offers;
+    if (std::get<0>(rank) == 0)
+      out.soonest = std::min(out.soonest.value_or(kTransferMax), candidate.first_token);
     if (out.best && rank >= best_rank) return;
     out.best = candidate;
     best_rank = rank;
@@ -151,10 +189,13 @@ Choice choose(const RouteRequest& request, std::span<const WorkerView> workers) 
       if (!could_prefill(request, p) || !takes(request, p)) continue;
       const Duration time = remote_time(request, p, d);
       const int failed = d_failed + (avoided(request, p.id) || sick(request, p, d) ? 1 : 0);
-      offer({failed, time, 0, uint64_t{d.in_flight} + p.in_flight, raw(d.id), raw(p.id)},
+      const Duration counts = time - credit(request, p, d);
+      offer({failed, counts, 0, uint64_t{d.in_flight} + p.in_flight, raw(d.id), raw(p.id)},
             {d.id, p.id, time, cached(p, request.prompt_tokens - 1)});
     }
   }
+  if (out.best && out.soonest)
+    out.best->extra = std::max(Duration{0}, out.best->first_token - *out.soonest);
   return out;
 }
 

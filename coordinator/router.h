@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "coordinator/link_rates.h"
 #include "coordinator/pair_health.h"
 #include "protocol/messages.h"
 #include "protocol/result.h"
@@ -45,10 +46,12 @@ struct RouteRequest {
   uint32_t whole_blocks = 0;   // of the prompt and the longest answer: who has fewer refuses it
   uint64_t kv_token_bytes = 0;
   PdMode mode = PdMode::kAuto;
-  bool suspect = false;          // a worker died of it, perhaps: not beside another such
-  bool stranger = false;         // takes part in what strangers share (limits.h)
-  std::vector<WorkerId> avoid;   // failed this request before: only if there is no other
-  std::vector<WorkerPair> sick;  // failed to hand over lately: only if there is no other
+  bool suspect = false;              // a worker died of it, perhaps: not beside another such
+  bool stranger = false;             // takes part in what strangers share (limits.h)
+  std::vector<WorkerId> avoid;       // failed this request before: only if there is no other
+  std::vector<WorkerPair> sick;      // failed to hand over lately: only if there is no other
+  const LinkRates* links = nullptr;  // none, or a pair unknown to them: as the workers announce
+  Instant now{};                     // for those
 };
 
 struct Route {
@@ -56,15 +59,17 @@ struct Route {
   std::optional<WorkerId> prefill;  // none: the decode worker prefills itself
   Duration first_token{};           // predicted, from now
   uint64_t cached_tokens = 0;       // prompt tokens expected in the cache of the one who prefills
+  Duration extra{};                 // of that, as a trial (link_rates.h): another would be sooner
   // What decided: "only_choice", "prefix" (it would be another without caches), "time".
   std::string_view reason = "time";
   bool operator==(const Route&) const = default;
 };
 
 // Chooses by the predicted time to the first token: what is queued + prefill of what is not cached
-// + transfer of what the decode worker lacks + the first step. Ties go to the least work in flight,
-// then to the lower id. None: wait, no worker that may decode has room. Pure: the answer depends on
-// the arguments alone.
+// + transfer of what the decode worker lacks + the first step. A step's blocks are handed over
+// while the next kStepTokens are computed. Ties go to the least work in flight, then to the lower
+// id. A pair that looks slow is tried again now and then (link_rates.h). None: wait, no worker that
+// may decode has room. Pure: the answer depends on the arguments alone.
 std::optional<Route> route(const RouteRequest& request, std::span<const WorkerView> workers);
 
 }  // namespace headrace::coordinator

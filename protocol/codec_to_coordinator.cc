@@ -137,7 +137,8 @@ to_coordinator::PrefillDone read(Cursor& c, wire::PrefillDone::Reader r) {
 }
 
 to_coordinator::Owned read(Cursor& c, wire::Owned::Reader r) {
-  return {c.at("transfer").id<TransferId>(r.getTransfer()), Attempt{r.getAttempt()}};
+  return {c.at("transfer").id<TransferId>(r.getTransfer()), Attempt{r.getAttempt()}, r.getBytes(),
+          c.at("wire").duration(r.getWire())};
 }
 
 to_coordinator::AttemptFailed read(Cursor& c, wire::AttemptFailed::Reader r) {
@@ -321,6 +322,8 @@ void write(wire::ToCoordinator::Builder b, const to_coordinator::Owned& m) {
   auto w = b.initOwned();
   codec::write(w.initTransfer(), m.transfer);
   w.setAttempt(raw(m.attempt));
+  w.setBytes(m.bytes);
+  w.setWire(wire_duration(m.wire));
 }
 
 void write(wire::ToCoordinator::Builder b, const to_coordinator::AttemptFailed& m) {

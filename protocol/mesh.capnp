@@ -292,6 +292,8 @@ struct PrefillDone @0xe1395bd8c2f6408c {
 struct Owned @0xb4a7063fd8e1529d {
   transfer @0 :Id128;
   attempt @1 :UInt32;
+  bytes @2 :UInt64;
+  wire @3 :Int64;
 }
 
 struct AttemptFailed @0xc9fd81b24e6037ae {

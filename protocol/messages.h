@@ -204,6 +204,8 @@ struct PrefillDone {
 struct Owned {
   TransferId transfer;
   Attempt attempt{};
+  uint64_t bytes = 0;  // of KV that came
+  Duration wire{};     // of that, while they did
   bool operator==(const Owned&) const = default;
 };
 

@@ -162,10 +162,9 @@ void HandoffReceiver::finish(const ChannelPtr& channel, const ReceiveGrant& gran
 
 // Before a slice is taken.
 void HandoffReceiver::note_progress(Channel& channel) {
-  const bool chunk_begins = channel.block == channel.chunk_first && channel.offset == 0;
   if (channel.times.bytes == 0) channel.times.first = channel.heard;
-  if (!chunk_begins) channel.times.on_wire += channel.heard - channel.progress;
-  channel.progress = channel.heard;
+  channel.times.on_wire += channel.heard - channel.arriving;
+  channel.progress = channel.arriving = channel.heard;
 }
 
 void HandoffReceiver::on_hello(const ChannelPtr& channel, const handoff::Hello& hello) {
@@ -193,7 +192,7 @@ void HandoffReceiver::on_hello(const ChannelPtr& channel, const handoff::Hello& 
 
 bool HandoffReceiver::arriving() const {
   return std::any_of(channels_.begin(), channels_.end(), [](const ChannelPtr& c) {
-    return c->transfer && !c->over && (c->block != c->chunk_first || c->offset != 0);
+    return c->transfer && !c->over && !between_chunks(*c);
   });
 }
 
@@ -256,6 +255,9 @@ Landing HandoffReceiver::place(const ChannelPtr& channel, std::span<const std::b
   if (!check(*channel, grant, *slice, bytes).ok()) return {};
   const BlockRef target = grant.blocks[slice->block - grant.first_block];
   if (!host_.ours(target)) return {};
+  // Not again once the slot is there for which a chunk's beginning had to wait.
+  const bool waited = channel->wants_slot || channel->slot;
+  if (between_chunks(*channel) && !waited) channel->arriving = strand_->now();
   std::byte* const at = host_.memory.stage != nullptr
                             ? slot_memory(channel, *slice)
                             : host_.memory.host(target.block) + slice->offset;

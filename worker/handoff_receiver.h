@@ -105,6 +105,7 @@ class HandoffReceiver {
     Instant heard{};
     Instant spoke{};
     Instant progress{};
+    Instant arriving{};        // since when bytes come that times.on_wire does not count yet
     uint32_t chunk = 0;        // that is being received
     uint32_t chunk_first = 0;  // its first block
     uint32_t block = 0;        // next to be written
@@ -142,6 +143,7 @@ class HandoffReceiver {
   Status on(const ChannelPtr& channel, const handoff::SlotPosted& posted);
   void slot_moved(const ChannelPtr& channel, BlockStage::SlotPtr slot, size_t bytes);
   void on_closed(const ChannelPtr& channel, const Status& why);
+  static bool between_chunks(const Channel& c) { return c.block == c.chunk_first && c.offset == 0; }
   void note_progress(Channel& channel);
   Status check_hello(const handoff::Hello& hello) const;
   Landing place(const ChannelPtr& channel, std::span<const std::byte> head, size_t bytes);

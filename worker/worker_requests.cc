@@ -306,7 +306,7 @@ void Worker::received(TransferId transfer, Status status) {
   s.active_blocks = Sequence::kAll;
   leave_in_cache(s);
   ++counters_.owned;
-  tell(Owned{s.transfer, s.attempt});
+  tell(Owned{s.transfer, s.attempt, s.received.bytes, s.received.on_wire});
   schedule();
 }
 

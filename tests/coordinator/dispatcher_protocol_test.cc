@@ -163,4 +163,68 @@ TEST_CASE("a request whose deadline runs out in the hand-off is nobody's fault")
   }
 }
 
+namespace {
+
+// With auto, a prefill worker (1) that computes at once, and a decode worker (2) that takes a
+// second for a token: only the link speaks for it.
+struct LinkBench : Bench {
+  LinkBench() : Bench({Term{1}, PdMode::kAuto}) {
+    for (const auto& [role, number] : {std::pair{Role::kPrefill, 1}, std::pair{Role::kDecode, 2}}) {
+      to_coordinator::Register who = hello(role, static_cast<uint64_t>(number));
+      who.card.cost.kv_token_bytes = 64'000;
+      who.card.cost.flops_per_token = 1'000'000'000;
+      who.limits.f32_flops_per_second = role == Role::kDecode ? 1e9 : 1e15;
+      join(who, static_cast<uint64_t>(number));
+    }
+  }
+  // One request of 5 tokens to its end. True: by way of the prefill worker.
+  bool hands_over(Duration wire = {}) {
+    auto client = submit("ABCDE", ++asked, 1);
+    const bool remote = last<to_worker::Prepare>(2)->remote_prefill;
+    if (remote) {
+      grant(2);
+      prefill_done(1);
+      owned(2, 4 * 64'000, wire);
+    }
+    tokens(2, 0, "x", Finish::kLength);
+    CHECK(client->ended.has_value());
+    acknowledge(asked, 1);
+    return remote;
+  }
+  uint64_t asked = 0;
+};
+
+}  // namespace
+
+TEST_CASE("auto learns what a link does to hand-offs, and when it has healed") {
+  LinkBench b;
+  CHECK(b.hands_over(10ms));  // nothing is known of it
+  CHECK(b.hands_over(9s));    // slow, the mean is 6 s: more than the 4 s that it saves
+  CHECK_FALSE(b.hands_over());
+  // Each of those that follow puts 50 ms aside; what is missing for a trial are 2 s.
+  const auto until_tried = [&](Duration wire) {
+    for (int n = 0; n < 200; ++n) {
+      b.live(2s);
+      if (b.hands_over(wire)) return n;
+    }
+    return 200;
+  };
+  const int first = until_tried(9s);
+  CHECK(first > 30);
+  CHECK(first < 60);
+  CHECK_FALSE(b.hands_over());
+  CHECK(until_tried(10ms) > first);                        // it has become slower in the mean
+  for (int i = 0; i < 10; ++i) CHECK(b.hands_over(10ms));  // healed
+  // What was learned of a worker goes with it.
+  CHECK(b.hands_over(500s));
+  CHECK_FALSE(b.hands_over());
+  b.lose(1);
+  to_coordinator::Register again = hello(Role::kPrefill, 3);
+  again.card.cost = {0, 64'000, 1'000'000'000};
+  again.limits.f32_flops_per_second = 1e15;
+  b.join(again, 3);
+  auto client = b.submit("ABCDE", 1000, 1);
+  CHECK(b.last<to_worker::Prepare>(2)->remote_prefill);
+}
+
 }  // namespace headrace::coordinator

@@ -318,9 +318,9 @@ struct Bench {
       blocks.blocks.push_back({BlockId{b}, Generation{++generation}});
     from(worker, to_coordinator::Grant{p.transfer, p.attempt, blocks});
   }
-  void owned(uint64_t worker) {
+  void owned(uint64_t worker, uint64_t bytes = 0, Duration wire = {}) {
     const auto& p = *last<to_worker::Prepare>(worker);
-    from(worker, to_coordinator::Owned{p.transfer, p.attempt});
+    from(worker, to_coordinator::Owned{p.transfer, p.attempt, bytes, wire});
   }
   void prefill_done(uint64_t worker) {
     const auto& s = *last<to_worker::Start>(worker);

@@ -163,7 +163,7 @@ TEST_CASE("what is cached need neither be computed nor sent") {
       {"B has nearly all", 1000, 0, 0, 992, PdMode::kAuto, 3, 0, "prefix", 992},
       {"P has it: it is only sent", 1000, 992, 0, 0, PdMode::kAuto, 2, 1, "time", 992},
       {"always: P computes although D has half", 1000, 0, 512, 0, PdMode::kAlways, 2, 1, "time", 0},
-      {"always: the transfer to B is shorter", 1000, 0, 0, 512, PdMode::kAlways, 3, 1, "prefix", 0},
+      {"always: the transfer to B is shorter", 1000, 0, 0, 992, PdMode::kAlways, 3, 1, "prefix", 0},
       {"always: D lacks nothing before the last", 993, 0, 992, 0, PdMode::kAlways, 2, 0, "prefix",
        992},
       {"never", 1000, 992, 0, 16, PdMode::kNever, 3, 0, "prefix", 16},
@@ -248,6 +248,70 @@ TEST_CASE("strangers share what does not slow the others down much") {
   }
   r.stranger = false;
   CHECK(takes(1, 100));
+}
+
+TEST_CASE("auto goes local below the crossover that the learned rate gives, remote above it") {
+  // Of a token, computed remotely instead of locally: 2 ms sooner, and 20 kB to move.
+  const std::vector<WorkerView> all = {worker(1, Role::kPrefill, 400), worker(2, Role::kDecode)};
+  const WorkerPair pair{WorkerId{1}, WorkerId{2}};
+  const Instant now{100s};
+  for (const double rate : {2e6, 5e6, 20e6, 1e9}) {
+    LinkRates links;
+    links.learn(pair, static_cast<uint64_t>(rate), 1s, now);
+    for (const uint64_t n : {2, 100, 400}) {
+      CAPTURE(rate);
+      CAPTURE(n);
+      RouteRequest r = prompt(n);
+      r.links = &links;
+      r.now = now;
+      CHECK(prefill_of(route(r, all)) == (rate > 10e6 && n > 2 ? 1 : 0));
+      r.links = nullptr;  // what the workers announce
+      CHECK(prefill_of(route(r, all)) == (n > 2 ? 1 : 0));
+    }
+  }
+  // A trial: it says what it costs.
+  LinkRates links;
+  links.learn(pair, 5'000'000, 1s, now);
+  RouteRequest r = prompt(100);
+  r.links = &links;
+  r.now = now + kLinkRateFresh;
+  CHECK(prefill_of(route(r, all)) == 0);
+  const Duration local = route(r, all)->first_token;
+  CHECK(route(r, all)->extra == Duration{0});
+  links.served(30s);
+  const auto trial = route(r, all);
+  CHECK(prefill_of(trial) == 1);
+  CHECK(trial->extra > 100ms);
+  CHECK(trial->extra < 300ms);
+  CHECK(trial->first_token == local + trial->extra);
+}
+
+TEST_CASE("what is moved while later tokens are computed costs nothing, but for the last step's") {
+  const WorkerPair pair{WorkerId{1}, WorkerId{2}};
+  std::vector<WorkerView> all = {worker(1, Role::kPrefill), worker(2, Role::kDecode)};
+  for (WorkerView& w : all) w.blocks_total = 10'000;
+  LinkRates links;
+  RouteRequest r = prompt(10 * kStepTokens + 1, PdMode::kAlways);
+  const auto first_token = [&](double rate) {
+    r.links = nullptr;
+    if (rate > 0) {
+      links = {};
+      links.learn(pair, static_cast<uint64_t>(rate), 1s, r.now);
+      r.links = &links;
+    }
+    const auto found = route(r, all);
+    return std::chrono::duration<double>(found->first_token).count();
+  };
+  for (WorkerView& w : all) w.time.limits.link_bytes_per_second = 0;
+  const double alone = first_token(0);  // 14 s of computing, and a step
+  CHECK(first_token(40e6) - alone == doctest::Approx(0.256).epsilon(0.01));  // of 2.56 s
+  // A link that takes longer than computing: what comes before the first chunk is the rest.
+  const double slow = first_token(2e6);
+  CHECK(slow - 51.2 == doctest::Approx(alone / 10).epsilon(0.03));
+  SUBCASE("what the prefill worker has cached goes at once") {
+    all[0].cached_tokens = 10 * kStepTokens;
+    CHECK(first_token(2e6) == doctest::Approx(51.2).epsilon(0.001));
+  }
 }
 
 }  // namespace headrace::coordinator

@@ -159,7 +159,8 @@ std::vector<ToCoordinator> sample_to_coordinator() {
   all.push_back(Refuse{{1, 2}, Attempt{3}, error(Errc::kOverloaded, "no blocks")});
   all.push_back(PrefillDone{});
   all.push_back(PrefillDone{{1, 2}, Attempt{3}, 4ns, k64, k32});
-  all.push_back(Owned{{k64, k64}, Attempt{k32}});
+  all.push_back(Owned{});
+  all.push_back(Owned{{k64, k64}, Attempt{k32}, k64, 5ns});
   all.push_back(AttemptFailed{{1, 2}, Attempt{3}, error(Errc::kUnknown, awkward())});
   all.push_back(Tokens{});
   Tokens one;

@@ -23,6 +23,9 @@ TEST_CASE("steps that take twice as long teach a factor of two, each kind its ow
   const double prefill = seconds(predict_prefill(model(), 512, 128));
   REQUIRE(decode > 0);
   REQUIRE(prefill > 0);
+  learner.learn({0, 0, 4, 1000}, 20 * decode);
+  CHECK(learner.value().decode == doctest::Approx(20).epsilon(0.01));
+  // All was cold then: the next one tells more.
   for (int i = 0; i < 5; ++i) learner.learn({0, 0, 4, 1000}, 2 * decode);
   CHECK(learner.value().decode == doctest::Approx(2).epsilon(0.01));
   CHECK(learner.value().prefill == 1);

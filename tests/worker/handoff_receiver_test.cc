@@ -106,6 +106,24 @@ TEST_CASE("a right hand-off is accepted") {
   CHECK(outcome([](auto&) {}).ok());
 }
 
+TEST_CASE("the time on the wire is that inside of chunks") {
+  HandoffRig rig;
+  const ReceiveGrant g = rig.grant(40);
+  rig.receiver->expect(g);
+  RawSender sender(rig);
+  sender.hello(g);
+  rig.world.run_for(200ms);  // the sender computes
+  for (const auto& frame : right(rig, g)) {
+    sender.send(frame);  // 10 ms each
+    if (std::holds_alternative<handoff::ChunkEnd>(frame)) rig.world.run_for(500ms);
+  }
+  REQUIRE(rig.ended.at(g.transfer).ok());
+  const ReceiveTimes& times = rig.times.at(g.transfer);
+  CHECK(times.bytes == 3 * kBlockBytes);
+  CHECK(times.on_wire > 35ms);  // of four slices, and of two
+  CHECK(times.on_wire < 60ms);
+}
+
 template <class T>
 auto edit(size_t nth, std::function<void(T&)> change) {
   return [nth, change = std::move(change)](std::vector<handoff::Frame>& frames) {

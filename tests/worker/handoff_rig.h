@@ -58,6 +58,7 @@ struct HandoffRig {
     host.stopped = [this](TransferId t) { stopped.push_back(t); };
     host.began = [this](TransferId t) { began.push_back(t); };
     host.ended = [this](TransferId t, Status s) { ended[t] = std::move(s); };
+    host.times = [this](TransferId t, const ReceiveTimes& seen) { times[t] = seen; };
     auto r = HandoffReceiver::listen(d_strand, d->network(), {"d", 0}, options,
                                      {kLayout, kBlockTokens, kBlockBytes}, std::move(host));
     receiver = std::move(r).value();
@@ -156,6 +157,7 @@ struct HandoffRig {
   std::unique_ptr<HandoffSender> sender;
   std::vector<TransferId> began;
   std::map<TransferId, Status> ended;
+  std::map<TransferId, ReceiveTimes> times;
   std::optional<Status> done;
   bool sweeping_receiver = true;
   bool sweeping_sender = true;

@@ -40,7 +40,8 @@ TEST_CASE("a prompt prefilled elsewhere gives the same tokens and the same KV") 
       CHECK(rig.coordinator.runs("d", m.transfer).back().kv ==
             rig.coordinator.runs("both", local.transfer).back().kv);
       rig.world.run_for(100ms);
-      CHECK(rig.coordinator.said<Owned>("d").size() == 1);
+      REQUIRE(rig.coordinator.said<Owned>("d").size() == 1);
+      CHECK(rig.coordinator.said<Owned>("d")[0].bytes == blocks_for(n - 1, 16) * 256);
       REQUIRE(rig.coordinator.said<PrefillDone>("p").size() == 1);
       const uint64_t blocks = blocks_for(n - 1, 16);
       CHECK(rig.coordinator.said<PrefillDone>("p")[0].bytes == blocks * 256);
