@@ -11,10 +11,12 @@ constexpr double kRatioMin = 0.01;
 constexpr double kRatioMax = 100;
 
 // A plain mean at first, so that the first steps count fully; then exponential. The very first one
-// is forgotten with the second: it found nothing in any cache, and may have been ten times slower.
+// tells nothing: all was cold, it may have been ten times slower, and a worker that looks so slow
+// might get no second one.
 void average(double& mean, uint64_t& steps, double sample) {
-  steps = std::min(steps + 1, kMemory + 1);
-  mean += (sample - mean) / static_cast<double>(std::max<uint64_t>(steps - 1, 1));
+  if (steps++ == 0) return;
+  steps = std::min(steps, kMemory + 1);
+  mean += (sample - mean) / static_cast<double>(steps - 1);
 }
 
 double seconds_of(Duration d) { return std::chrono::duration<double>(d).count(); }

@@ -15,8 +15,8 @@ struct StepShape {
 };
 
 // Learns by how much steps differ from the prediction: an exponential mean over about the last
-// 16 steps of each kind. Mixed steps teach only how much longer they take than their parts. A pure
-// value; one strand.
+// 16 steps of each kind but its first. Mixed steps teach only how much longer they take than their
+// parts. A pure value; one strand.
 class CorrectionLearner {
  public:
   explicit CorrectionLearner(TimeModel model) : model_(std::move(model)) {}
