@@ -11,6 +11,7 @@ using Action = std::function<int()>;
 // Each adds its command to the program.
 void add_bench(CLI::App& program, Action& action);
 void add_coordinator(CLI::App& program, Action& action);
+void add_demo(CLI::App& program, Action& action);
 void add_doctor(CLI::App& program, Action& action);
 void add_inspect(CLI::App& program, Action& action);
 void add_metrics(CLI::App& program, Action& action);

@@ -69,6 +69,7 @@ void add_commands(CLI::App& program, Action& action) {
   add_inspect(program, action);
   add_doctor(program, action);
   add_bench(program, action);
+  add_demo(program, action);
   add_plan(program, action);
   add_tokenize(program, action);
   add_coordinator(program, action);
