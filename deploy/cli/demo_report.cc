@@ -47,8 +47,9 @@ std::string columns(const std::vector<Cells>& lines) {
   return out;
 }
 
-const Cells kDemoHead = {"",      "MB weights", "KV",        "predicted ms",  "measured", "p10-p90",
-                         "ratio", "tok/s",      "FLOP/byte", "of read limit", "of peak",  "wall"};
+const Cells kDemoHead = {"",          "MB weights",    "KV",      "predicted ms",
+                         "measured",  "p10-p90",       "ratio",   "tok/s",
+                         "FLOP/byte", "of read limit", "of peak", "nearest wall"};
 
 Cells cells_of(const std::string& what, const DemoRow& row) {
   return {what,
@@ -173,9 +174,10 @@ std::string walls_line(const DemoReport& r) {
   return "\nThe walls of this machine: memory gives " + digits(decode.read_limit * 1e-9, 1) +
          " GB/s and the processor " + digits(peak * 1e-9, 0) + " GOP/s (int8), so below " +
          digits(peak / decode.read_limit, 0) + " FLOP/byte memory is in the way: decode (" +
-         digits(decode.flops_per_byte(), 1) + ") stands at the " + decode.wall() + " wall with " +
-         share(std::max(decode.memory_share, decode.compute_share)) + " of it, prefill (" +
-         digits(prefill.flops_per_byte(), 0) + ") at the " + prefill.wall() + " wall with " +
+         digits(decode.flops_per_byte(), 1) + ") stands nearest the " + decode.wall() +
+         " wall, at " + share(std::max(decode.memory_share, decode.compute_share)) +
+         " of it, prefill (" + digits(prefill.flops_per_byte(), 0) + ") nearest the " +
+         prefill.wall() + " wall, at " +
          share(std::max(prefill.memory_share, prefill.compute_share)) + ".\n";
 }
 

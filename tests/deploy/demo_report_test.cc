@@ -55,8 +55,8 @@ TEST_CASE("as text: a section each, predictions beside measurements, the walls a
   CHECK(text.find("This model is tiny") == text.npos);
   const size_t last = text.find("\nThe walls of this machine: memory gives 20.0 GB/s");
   REQUIRE(last != text.npos);
-  CHECK(text.find("at the memory wall with 80 %", last) != text.npos);
-  CHECK(text.find("at the compute wall with 70 %", last) != text.npos);
+  CHECK(text.find("nearest the memory wall, at 80 %", last) != text.npos);
+  CHECK(text.find("nearest the compute wall, at 70 %", last) != text.npos);
   DemoReport tiny = report();
   tiny.shape.layers = 1;
   tiny.shape.dim = tiny.shape.ffn = tiny.shape.vocab = 32;
