@@ -268,7 +268,8 @@ void DemoModel::empty() {
 
 uint64_t demo_memory(const DemoShape& shape, uint32_t blocks) {
   const uint64_t token = uint64_t{4} * shape.layers * shape.kv_heads * shape.head_dim;  // f16 K, V
-  return 2 * shape.matrix_bytes() + blocks * kDemoBlockTokens * token + kDemoWorkingMemory;
+  const uint64_t kv = blocks * kDemoBlockTokens * token;
+  return 2 * (shape.matrix_bytes() + kv) + kDemoWorkingMemory;
 }
 
 Result<std::unique_ptr<worker::ModelEngine>> make_demo_engine(const DemoShape& shape,

@@ -49,7 +49,8 @@ class DemoModel {
 
 inline constexpr uint32_t kDemoBlockTokens = 32;  // of KV
 
-// What loading one takes at most: the file beside the packed weights, KV, working memory.
+// What loading and measuring one takes at most: the packed weights and beside them the file, or as
+// many bytes of weights and KV that are swept to see what memory gives; working memory.
 uint64_t demo_memory(const DemoShape& shape, uint32_t blocks);
 
 // An engine of made-up weights on a CPU path ("cpu:avx2"), with so many KV blocks.
