@@ -184,12 +184,12 @@ class Dispatcher final : public WorkerEvents, public std::enable_shared_from_thi
   void forget_grant(Record& record);
   // Cancels on both sides; the record has no attempt after it.
   void close_attempt(Record& record, const Status& why);
-  // Tries elsewhere, or ends the request. `culprits` are avoided from now on. `excused`: it does
-  // not count against the request.
   // Whether the time that the client gave it is over before its end. What fails then is nobody's
   // fault, and nothing is tried anew.
   bool ran_out(const Record& record) const;
   void run_out(Record& record);
+  // Tries elsewhere, or ends the request. `culprits` are avoided from now on. `excused`: it does
+  // not count against the request.
   void attempt_failed(Record& record, const std::vector<WorkerId>& culprits, Status why,
                       bool excused = false);
   void tell_worker(WorkerId id, ToWorker message);
