@@ -152,11 +152,11 @@ void quant(const TileJob& job) {
     case 5:
       return strips<kType, 5, 4>(job);
     case 6:
-      return strips<kType, 6, 2>(job);
+      return strips<kType, 6, 1>(job);
     case 7:
-      return strips<kType, 7, 2>(job);
+      return strips<kType, 7, 1>(job);
     case 8:
-      return strips<kType, 8, 2>(job);
+      return strips<kType, 8, 1>(job);
     case 9:
       return strips<kType, 9, 1>(job);
     case 10:
