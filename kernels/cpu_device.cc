@@ -18,7 +18,9 @@ struct Bodies {
   void (*embed)(const Embed&, ThreadPool&);
   void (*rms_norm)(const RmsNorm&, ThreadPool&);
   void (*quantize_rows)(const QuantizeRows&, ThreadPool&);
-  void (*matmul)(const MatMul&, ThreadPool&, std::byte*);
+  void (*matmul)(const MatMul&, ThreadPool&, std::byte*, const Epilogue&);
+  void (*rotate)(const void*, const TileResults&);
+  void (*gate)(const void*, const TileResults&);
   void (*rope_append_kv)(const RopeAppendKv&, ThreadPool&);
   void (*attention)(const Attention&, ThreadPool&, std::byte*);
   void (*swiglu)(const SwiGlu&, ThreadPool&);
@@ -28,8 +30,9 @@ struct Bodies {
 
 #define HEADRACE_BODIES(path)                                                                  \
   Bodies {                                                                                     \
-    embed_##path, rms_norm_##path, quantize_rows_##path, matmul_##path, rope_append_kv_##path, \
-        attention_##path, swiglu_##path, log_probs_##path, sample_##path                       \
+    embed_##path, rms_norm_##path, quantize_rows_##path, matmul_##path, rotate_##path,         \
+        gate_##path, rope_append_kv_##path, attention_##path, swiglu_##path, log_probs_##path, \
+        sample_##path                                                                          \
   }
 Bodies bodies_of(CpuPath path) {
   switch (path) {
@@ -69,8 +72,14 @@ class CpuDevice final : public Device {
   void run(const Embed& op) override { timed(op, bodies_.embed); }
   void run(const RmsNorm& op) override { timed(op, bodies_.rms_norm); }
   void run(const QuantizeRows& op) override { timed(op, bodies_.quantize_rows); }
-  void run(const MatMul& op) override {
-    timed(op, bodies_.matmul, scratch(matmul_scratch_bytes(op, pool_.threads())));
+  void run(const MatMul& op) override { timed(op, op, {}); }
+  void run(const MatMulRope& op) override {
+    KERNELS_CHECK(op.rope.kv.layout.head_dim % 2 == 0);  // no pair across tiles
+    timed(op, product_of(op), {bodies_.rotate, &op});
+  }
+  bool pairs() const override { return true; }
+  void run(const MatMulSwiGlu& op) override {
+    timed(op, product_of(op), {bodies_.gate, &op, true});
   }
   void run(const GatherRows& op) override {
     timed(op, [](const GatherRows& o, ThreadPool&) { reference(o); });
@@ -98,6 +107,12 @@ class CpuDevice final : public Device {
     body(op, pool_, scratch...);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     accounts_.add(kernels::name(op), cost(op), took.count());
+  }
+
+  template <class Op>
+  void timed(const Op& op, const MatMul& product, const Epilogue& after) {
+    std::byte* const at = scratch(matmul_scratch_bytes(product, pool_.threads(), after.pairs));
+    timed(op, [&](const Op&, ThreadPool& pool) { bodies_.matmul(product, pool, at, after); });
   }
 
   std::byte* scratch(size_t bytes) {

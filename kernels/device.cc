@@ -73,6 +73,11 @@ void Device::zero_blocks(const KvPool& pool, std::span<const uint32_t> blocks) {
 
 void Device::run(const MatMulSwiGlu&) { KERNELS_CHECK(pairs()); }
 
+void Device::run(const MatMulRope& op) {
+  run(product_of(op));
+  run(op.rope);
+}
+
 const char* name(CpuPath path) {
   switch (path) {
     case CpuPath::kPortable:

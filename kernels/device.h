@@ -90,6 +90,8 @@ class Device {
   // Only where the device takes paired matrices.
   virtual bool pairs() const { return false; }
   virtual void run(const MatMulSwiGlu& op);
+  // Here one after the other.
+  virtual void run(const MatMulRope& op);
 
   // Accounts by operation since the last call; then they begin anew.
   virtual std::vector<OpAccount> take_accounts() = 0;

@@ -3,6 +3,7 @@
 #include <bit>
 #include <cstring>
 
+#include "kernels/check.h"
 #include "kernels/half.h"
 #include "kernels/matrix_fragments.h"
 
@@ -118,6 +119,13 @@ void unpack_unit(WeightType type, const std::byte* unit, int r, float* out) {
   for (int k = 0; minimum && k < kGroup; k++) out[k] += offset;
 }
 
+// In which tile a row stands; in it at row % kTileRows.
+int32_t tile_of(const Matrix& m, int32_t row) {
+  if (!m.paired) return row / kTileRows;
+  const int32_t half = m.rows / 2;
+  return row < half ? row / kTileRows * 2 : (row - half) / kTileRows * 2 + 1;
+}
+
 bool finite16(SourceType type, uint16_t h) {
   const uint16_t exponent = type == SourceType::kBf16 ? 0x7f80 : 0x7c00;
   return (h & exponent) != exponent;
@@ -217,16 +225,19 @@ size_t packed_bytes(WeightType type, int64_t rows, int64_t cols) {
   return unit_bytes(type) * tiles * units;
 }
 
-void pack_tile(SourceType from, const std::byte* source, int32_t rows, int32_t cols, int32_t tile,
-               std::byte* to) {
+void pack_tile(SourceType from, const std::byte* source, int32_t rows, int32_t cols, bool paired,
+               int32_t tile, std::byte* to) {
+  KERNELS_CHECK(!paired || rows % (2 * kTileRows) == 0);
   const WeightType type = packed_type(from);
   const size_t row_bytes = source_row_bytes(from, cols);
   const int units = (cols + kGroup - 1) / kGroup;
+  const int64_t first = paired ? tile % 2 * int64_t{rows / 2} + int64_t{tile / 2} * kTileRows
+                               : int64_t{tile} * kTileRows;
   const size_t block = row_bytes / static_cast<size_t>(units > 0 ? units : 1);
   std::byte* unit = to + unit_bytes(type) * static_cast<size_t>(units) * static_cast<size_t>(tile);
   for (int u = 0; u < units; u++, unit += unit_bytes(type)) {
     for (int r = 0; r < kTileRows; r++) {
-      const int64_t row = int64_t{tile} * kTileRows + r;
+      const int64_t row = first + r;
       const std::byte* from_row =
           row < rows ? source + row_bytes * static_cast<size_t>(row) : nullptr;
       if (!quantized(type))
@@ -246,7 +257,7 @@ void unpack_row(const Matrix& m, int32_t row, float* out) {
     unpack_fragment_row(m, row, out);
     return;
   }
-  const std::byte* unit = m.data + m.tile_bytes() * static_cast<size_t>(row / kTileRows);
+  const std::byte* unit = m.data + m.tile_bytes() * static_cast<size_t>(tile_of(m, row));
   float last[kGroup];
   for (int k = 0; k < m.cols; k += kGroup, unit += unit_bytes(m.type)) {
     const bool whole = m.cols - k >= kGroup;
@@ -263,7 +274,7 @@ float weight_at(const Matrix& m, int32_t row, int32_t col) {
   }
   float unit[kGroup];
   unpack_unit(m.type,
-              m.data + m.tile_bytes() * static_cast<size_t>(row / kTileRows) +
+              m.data + m.tile_bytes() * static_cast<size_t>(tile_of(m, row)) +
                   unit_bytes(m.type) * static_cast<size_t>(col / kGroup),
               row % kTileRows, unit);
   return unit[col % kGroup];

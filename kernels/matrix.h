@@ -45,7 +45,9 @@ struct Matrix {
   int32_t cols = 0;  // K
   const std::byte* data = nullptr;
   Tiling tiling = Tiling::kLanes;
-  bool paired = false;  // kFragments: row r stands beside row r + rows/2
+  // Rows of the upper half alternate with those of the lower one: tile by tile (kLanes, where rows
+  // are a multiple of 64), row r beside row r + rows/2 (kFragments).
+  bool paired = false;
 
   int32_t tiles() const;  // of kFragments: strips
   int32_t units() const;  // of a tile
@@ -58,8 +60,8 @@ size_t unit_bytes(WeightType type);
 size_t packed_bytes(WeightType type, int64_t rows, int64_t cols);
 // Packs tile `tile` from `source` (all `rows` rows, row_bytes apart) into `to` (the whole matrix).
 // Tiles are independent, so callers may share them out.
-void pack_tile(SourceType from, const std::byte* source, int32_t rows, int32_t cols, int32_t tile,
-               std::byte* to);
+void pack_tile(SourceType from, const std::byte* source, int32_t rows, int32_t cols, bool paired,
+               int32_t tile, std::byte* to);
 // Row `row` as `cols` floats, each what weight_at gives.
 void unpack_row(const Matrix& m, int32_t row, float* out);
 // One weight as a float; slow, for references and checks.

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "kernels/activation.h"
 #include "kernels/cost.h"
@@ -58,6 +59,11 @@ struct MatMulSwiGlu {
   RowsOut y;  // [rows, ffn]
 };
 
+// Its product by itself, of which no result is kept.
+constexpr MatMul product_of(const MatMulSwiGlu& op) {
+  return {op.w, op.x, op.rows, nullptr, op.w.rows, false};
+}
+
 // y[r,:] = x[index[r],:], or 0 where index[r] < 0
 struct GatherRows {
   const float* x;        // [any, dim]
@@ -92,6 +98,18 @@ struct Attention {
   RowsOut y;                           // [rows, heads * head_dim]
   const StepRow* host_step = nullptr;  // `step` as `cost` may read it; null: `step` itself
 };
+
+// rope.qkv = w x, then RopeAppendKv: a product and what follows it in one.
+struct MatMulRope {
+  Matrix w;           // [(heads + 2*kv_heads) * head_dim, k], head_dim even
+  Rows x;             // [rope.rows, k]
+  RopeAppendKv rope;  // its qkv is an output alone
+};
+
+// Its product by itself.
+constexpr MatMul product_of(const MatMulRope& op) {
+  return {op.w, op.x, op.rope.rows, op.rope.qkv, op.w.rows, false};
+}
 
 // y[r,i] = silu(x[r,i]) * x[r,ffn+i]
 struct SwiGlu {
@@ -165,6 +183,7 @@ Cost cost(const MatMul& op);
 Cost cost(const MatMulSwiGlu& op);
 Cost cost(const GatherRows& op);
 Cost cost(const RopeAppendKv& op);
+Cost cost(const MatMulRope& op);
 Cost cost(const Attention& op);
 Cost cost(const SwiGlu& op);
 Cost cost(const AdjustLogits& op);
@@ -178,6 +197,7 @@ void reference(const MatMul& op);
 void reference(const MatMulSwiGlu& op);
 void reference(const GatherRows& op);
 void reference(const RopeAppendKv& op);
+void reference(const MatMulRope& op);
 void reference(const Attention& op);
 void reference(const SwiGlu& op);
 void reference(const AdjustLogits& op);
@@ -192,10 +212,16 @@ constexpr const char* name(const MatMul&) { return "matmul"; }
 constexpr const char* name(const MatMulSwiGlu&) { return "matmul_swiglu"; }
 constexpr const char* name(const GatherRows&) { return "gather_rows"; }
 constexpr const char* name(const RopeAppendKv&) { return "rope_append_kv"; }
+constexpr const char* name(const MatMulRope&) { return "matmul_rope"; }
 constexpr const char* name(const Attention&) { return "attention"; }
 constexpr const char* name(const SwiGlu&) { return "swiglu"; }
 constexpr const char* name(const AdjustLogits&) { return "adjust_logits"; }
 constexpr const char* name(const LogProbs&) { return "log_probs"; }
 constexpr const char* name(const Sample&) { return "sample"; }
+
+// Operations whose arithmetic is mostly products with weights, which have a peak of their own.
+constexpr bool is_product(std::string_view op) {
+  return op == name(MatMul{}) || op == name(MatMulSwiGlu{}) || op == name(MatMulRope{});
+}
 
 }  // namespace headrace::kernels

@@ -35,12 +35,14 @@ Model::Model(std::shared_ptr<const ModelFile> file, Weights weights, kernels::De
   make_rope();
   hidden_ = device_.allocate(rows * c.dim * kFloat);
   qkv_ = device_.allocate(rows * c.qkv_rows() * kFloat);
-  // Paired products need no place for both halves.
-  if (std::any_of(weights_.layers.begin(), weights_.layers.end(),
-                  [](const LayerWeights& l) { return !l.gate_up.parts[0].matrix.paired; }))
-    gate_up_ = device_.allocate(rows * 2 * c.ffn * kFloat);
-  make_input(input_, rows, std::max({c.dim, c.q_rows(), c.ffn}));
-  if (device_.pairs()) make_input(gated_, rows, c.ffn);
+  const auto paired = [](const LayerWeights& l) { return l.gate_up.parts[0].matrix.paired; };
+  const auto& layers = weights_.layers;
+  // Paired products need no place for both halves, but one of their own for what comes out.
+  const bool all = std::all_of(layers.begin(), layers.end(), paired);
+  const bool any = std::any_of(layers.begin(), layers.end(), paired);
+  if (!all) gate_up_ = device_.allocate(rows * 2 * c.ffn * kFloat);
+  make_input(input_, rows, std::max({c.dim, c.q_rows(), all ? 0 : c.ffn}));
+  if (any) make_input(gated_, rows, c.ffn);
   last_ = device_.allocate(logit_rows * c.dim * kFloat);
   logits_ = device_.allocate(logit_rows * static_cast<uint64_t>(logit_stride()) * kFloat);
   ids_ = device_.mirror(rows * sizeof(int32_t));
@@ -162,15 +164,21 @@ void Model::layer(int32_t index, int32_t rows) {
 void Model::attend(int32_t index, int32_t rows) {
   const LayerWeights& w = weights_.layers[static_cast<size_t>(index)];
   normalize(hidden_.as<float>(), w.attention_norm, rows, w.qkv);
-  multiply(w.qkv, input_, rows, qkv_.as<float>(), w.qkv.rows, false);
-  device_.run(kernels::RopeAppendKv{.qkv = qkv_.as<float>(),
-                                    .step = step_rows_.device<kernels::StepRow>(),
-                                    .rope = rope_.as<float>(),
-                                    .rows = rows,
-                                    .heads = static_cast<int32_t>(config_.heads),
-                                    .rotated = static_cast<int32_t>(config_.rotated),
-                                    .layer = index,
-                                    .kv = pool_});
+  const kernels::RopeAppendKv rope{.qkv = qkv_.as<float>(),
+                                   .step = step_rows_.device<kernels::StepRow>(),
+                                   .rope = rope_.as<float>(),
+                                   .rows = rows,
+                                   .heads = static_cast<int32_t>(config_.heads),
+                                   .rotated = static_cast<int32_t>(config_.rotated),
+                                   .layer = index,
+                                   .kv = pool_};
+  const kernels::Matrix& first = w.qkv.parts[0].matrix;
+  if (w.qkv.parts.size() == 1 && pool_.layout.head_dim % 2 == 0) {
+    device_.run(kernels::MatMulRope{.w = first, .x = input_for(first.type, input_), .rope = rope});
+  } else {
+    multiply(w.qkv, input_, rows, qkv_.as<float>(), w.qkv.rows, false);
+    device_.run(rope);
+  }
   device_.run(kernels::Attention{.qkv = qkv_.as<float>(),
                                  .step = step_rows_.device<kernels::StepRow>(),
                                  .rows = rows,

@@ -48,11 +48,9 @@ void SaturationMeter::step(const StepReport& report) {
   const double products = product_peak(model_.limits, model_.cost.quantized);
   for (const kernels::OpAccount& account : report.accounts) {
     const std::string_view op = account.op;
-    const bool product =
-        op == kernels::name(kernels::MatMul{}) || op == kernels::name(kernels::MatMulSwiGlu{});
     slice.bytes += static_cast<double>(account.cost.bytes());
-    slice.compute_floor +=
-        seconds_at(static_cast<double>(account.cost.flops), product ? products : others);
+    slice.compute_floor += seconds_at(static_cast<double>(account.cost.flops),
+                                      kernels::is_product(op) ? products : others);
   }
   slice.read_floor = seconds_at(slice.bytes, read_limit(model_.limits, report.working_set));
   if (report.kind != StepKind::kDecode) add(prefill_, slice);

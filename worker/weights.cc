@@ -116,7 +116,9 @@ class Loader {
     add(projection, {gate, up});
     Matrix& m = targets_.back().matrix;
     const bool one = slots_.back().targets.size() == 1;
-    m.paired = one && device_ && device_->pairs() && m.rows % kernels::kStripRows == 0;
+    // In both halves of whole tiles, or of whole halves of strips.
+    const int32_t whole = fragments() ? kernels::kStripRows : 2 * kernels::kTileRows;
+    m.paired = one && device_ && device_->pairs() && m.rows % whole == 0;
   }
 
   void add_norm(const float*& gain, const std::string& name) {
@@ -182,7 +184,8 @@ class Loader {
     for (const Target& t : targets_) {
       const uint64_t tile = static_cast<uint64_t>(tile_rows()) *
                             kernels::source_row_bytes(t.sources[0]->type, t.matrix.cols);
-      const auto step = static_cast<int32_t>(std::clamp<uint64_t>(kReadBytes / tile, 1, 1024));
+      auto step = static_cast<int32_t>(std::clamp<uint64_t>(kReadBytes / tile, 1, 1024));
+      if (t.matrix.paired) step += step % 2;
       for (int32_t at = 0; at < tiles(t.matrix); at += step)
         out.push_back({&t, at, std::min(at + step, tiles(t.matrix))});
     }
@@ -245,7 +248,7 @@ class Loader {
       if (m.tiling == kernels::Tiling::kFragments)
         kernels::pack_strip(type, scratch.rows.data(), rows, m.cols, m.paired, i, packed);
       else
-        kernels::pack_tile(type, scratch.rows.data(), rows, m.cols, i, packed);
+        kernels::pack_tile(type, scratch.rows.data(), rows, m.cols, m.paired, i, packed);
     }
     if (!in_place()) device_->write(to, scratch.packed);
     return {};

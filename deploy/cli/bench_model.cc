@@ -115,11 +115,9 @@ class ModelBench {
     double compute = 0;
     for (const auto& account : middle.accounts) {
       const std::string_view op = account.op;
-      const bool product =
-          op == kernels::name(kernels::MatMul{}) || op == kernels::name(kernels::MatMulSwiGlu{});
-      compute += per(
-          static_cast<double>(account.cost.flops),
-          product ? product_peak(limits_, model_.card().cost.quantized) : attention_peak(limits_));
+      compute += per(static_cast<double>(account.cost.flops),
+                     kernels::is_product(op) ? product_peak(limits_, model_.card().cost.quantized)
+                                             : attention_peak(limits_));
     }
     row.compute_share = per(compute, row.seconds);
     row.outside_share = per(row.seconds - middle.inside(), row.seconds);

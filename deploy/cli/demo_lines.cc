@@ -111,10 +111,8 @@ void DemoLines::measure(DemoRow& row, uint32_t most, uint32_t least,
   row.cost = middle.cost();
   for (const auto& account : middle.accounts) {
     const std::string_view op = account.op;
-    const bool product =
-        op == kernels::name(kernels::MatMul{}) || op == kernels::name(kernels::MatMulSwiGlu{});
-    const double peak = product ? product_peak(model_.limits, model_.cost.quantized)
-                                : attention_peak(model_.limits);
+    const double peak = kernels::is_product(op) ? product_peak(model_.limits, model_.cost.quantized)
+                                                : attention_peak(model_.limits);
     row.compute_share += static_cast<double>(account.cost.flops) / peak / row.seconds;
     // Rows of the embedding that were looked up are none of the weights that every step reads.
     if (op == kernels::name(kernels::Embed{})) row.looked_up = account.cost.weight_bytes;

@@ -222,10 +222,11 @@ void run(const TileJob& job) {
 
 }  // namespace
 
-void matmul_amx(const MatMul& op, ThreadPool& pool, std::byte* scratch) {
+void matmul_amx(const MatMul& op, ThreadPool& pool, std::byte* scratch, const Epilogue& after) {
   run_tiles(
       op, pool, scratch,
-      {.run = run, .quant_tokens = kTokensMost, .float_tokens = kFloatTokens512, .panels = true});
+      {.run = run, .quant_tokens = kTokensMost, .float_tokens = kFloatTokens512, .panels = true},
+      after);
 }
 
 }  // namespace headrace::kernels

@@ -281,8 +281,8 @@ void run(const TileJob& job) {
 
 }  // namespace
 
-void matmul_avx2(const MatMul& op, ThreadPool& pool, std::byte* scratch) {
-  run_tiles(op, pool, scratch, {.run = run, .quant_tokens = 4, .float_tokens = 4});
+void matmul_avx2(const MatMul& op, ThreadPool& pool, std::byte* scratch, const Epilogue& after) {
+  run_tiles(op, pool, scratch, {.run = run, .quant_tokens = 4, .float_tokens = 4}, after);
 }
 
 }  // namespace headrace::kernels

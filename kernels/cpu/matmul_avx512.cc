@@ -263,9 +263,10 @@ void tiles_avx512(const TileJob& job) {
   }
 }
 
-void matmul_avx512(const MatMul& op, ThreadPool& pool, std::byte* scratch) {
+void matmul_avx512(const MatMul& op, ThreadPool& pool, std::byte* scratch, const Epilogue& after) {
   run_tiles(op, pool, scratch,
-            {.run = tiles_avx512, .quant_tokens = kTokens512, .float_tokens = kFloatTokens512});
+            {.run = tiles_avx512, .quant_tokens = kTokens512, .float_tokens = kFloatTokens512},
+            after);
 }
 
 }  // namespace headrace::kernels

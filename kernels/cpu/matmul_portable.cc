@@ -163,8 +163,10 @@ void run(const TileJob& job) {
 
 }  // namespace
 
-void matmul_portable(const MatMul& op, ThreadPool& pool, std::byte* scratch) {
-  run_tiles(op, pool, scratch, {.run = run, .quant_tokens = kTokens, .float_tokens = kTokens});
+void matmul_portable(const MatMul& op, ThreadPool& pool, std::byte* scratch,
+                     const Epilogue& after) {
+  run_tiles(op, pool, scratch, {.run = run, .quant_tokens = kTokens, .float_tokens = kTokens},
+            after);
 }
 
 }  // namespace headrace::kernels

@@ -30,11 +30,23 @@ int resident_tiles(const MatMul& op) {
   return std::max(1, static_cast<int>(kResidentBytes / std::max<size_t>(op.w.tile_bytes(), 1)));
 }
 
+// Pairs of tiles whose results wait in scratch for their epilogue: few enough to stay in a cache.
+constexpr int kPairedTiles = 16;
+
+int most_tiles(const MatMul& op, bool pairs) {
+  const int tiles = resident_tiles(op);
+  return pairs ? std::clamp(tiles / 2 * 2, 2, kPairedTiles) : tiles;
+}
+
 // As bytes; none for what is one group where panels are used.
-size_t panel_bytes(const MatMul& op) {
-  if (op.rows <= kPanelTokens) return 0;
-  return static_cast<size_t>(std::min(resident_tiles(op), op.w.tiles())) *
+size_t panel_bytes(const MatMul& op, bool pairs) {
+  if (op.rows <= kPanelTokens || !quantized(op.w.type)) return 0;
+  return static_cast<size_t>(std::min(most_tiles(op, pairs), op.w.tiles())) *
          static_cast<size_t>(op.w.units()) * kPanelUnit;
+}
+
+size_t result_bytes(bool pairs) {
+  return pairs ? sizeof(float) * kPairedTiles * kTileRows * kPanelTokens : 0;
 }
 
 // How tokens fall into groups of nearly the same size.
@@ -74,10 +86,11 @@ void pack_float(const MatMul& op, int first, int count, std::byte* to) {
 
 class Schedule {
  public:
-  Schedule(const MatMul& op, std::byte* scratch, const TilePath& path)
+  Schedule(const MatMul& op, std::byte* scratch, const TilePath& path, const Epilogue& after)
       : op_(op),
         scratch_(scratch),
         path_(path),
+        after_(after),
         groups_(op.rows, quantized(op.w.type) ? path.quant_tokens : path.float_tokens) {}
 
   void pack(ThreadPool& pool) {
@@ -95,7 +108,7 @@ class Schedule {
     parallel_for(pool, groups_.count, 1, f);
   }
 
-  // Each thread's panel lies behind the packed activations.
+  // Behind the packed activations lies each thread's own: its panel, its results.
   void multiply(ThreadPool& pool) {
     const int tiles = op_.w.tiles();
     const int threads = pool.threads();
@@ -106,7 +119,7 @@ class Schedule {
         const auto band = static_cast<int>(begin / tiles);
         const int64_t stop = std::min(end, int64_t{band + 1} * tiles);
         piece(band, static_cast<int>(begin - int64_t{band} * tiles),
-              static_cast<int>(stop - int64_t{band} * tiles), panel(thread));
+              static_cast<int>(stop - int64_t{band} * tiles), thread);
         begin = stop;
       }
     };
@@ -118,10 +131,11 @@ class Schedule {
  private:
   // As wide as the bodies like it, but no wider than an even share for each thread allows.
   int grain(int tiles, int threads) const {
-    if (bands_ > 1) return 1;
-    int best = 1;
+    const int whole = after_.pairs ? 2 : 1;
+    if (bands_ > 1) return whole;
+    int best = whole;
     int64_t least = INT64_MAX;
-    for (int g = 1; g <= kStreams; g++) {
+    for (int g = whole; g <= kStreams; g += whole) {
       const int64_t units = (tiles + g - 1) / g;
       const int64_t longest = (units + threads - 1) / threads * g;
       if (longest <= least) {
@@ -137,21 +151,40 @@ class Schedule {
                           token_bytes(op_.w.type);
   }
 
-  std::byte* panel(int thread) const {
-    if (!path_.panels || !quantized(op_.w.type)) return nullptr;
-    return scratch_ + packed_bytes(op_) + static_cast<size_t>(thread) * panel_bytes(op_);
+  std::byte* own(int thread) const {
+    return scratch_ + packed_bytes(op_) +
+           static_cast<size_t>(thread) *
+               (panel_bytes(op_, after_.pairs) + result_bytes(after_.pairs));
   }
 
-  void piece(int band, int begin, int end, std::byte* panel) {
+  std::byte* panel(int thread) const {
+    return path_.panels && quantized(op_.w.type) ? own(thread) : nullptr;
+  }
+
+  // Where results of `tiles` tiles from `tile` on go, and how far apart those of two tokens are.
+  struct Place {
+    float* y;
+    int64_t stride;
+  };
+  Place place(int thread, int token, int tile, int tiles) const {
+    if (!after_.pairs) return {op_.y + token * op_.stride + int64_t{tile} * kTileRows, op_.stride};
+    std::byte* results = own(thread) + panel_bytes(op_, true);
+    return {reinterpret_cast<float*>(results), int64_t{tiles} * kTileRows};
+  }
+
+  void piece(int band, int begin, int end, int thread) {
     const size_t tile_bytes = op_.w.tile_bytes();
     const int first = static_cast<int>(int64_t{groups_.count} * band / bands_);
     const int last = static_cast<int>(int64_t{groups_.count} * (band + 1) / bands_);
     int step = end - begin;
-    if (last - first > 1) step = std::min(resident_tiles(op_), step);
+    if (last - first > 1 || after_.pairs) step = std::min(most_tiles(op_, after_.pairs), step);
     for (int tile = begin; tile < end; tile += step) {
       const int tiles = std::min(step, end - tile);
+      const int rows = std::min(tiles * kTileRows, op_.w.rows - tile * kTileRows);
       for (int g = first; g < last; g++) {
         const int token = groups_.begin(g);
+        const int tokens = groups_.begin(g + 1) - token;
+        const Place to = place(thread, token, tile, tiles);
         path_.run({.type = op_.w.type,
                    .w = op_.w.data + tile_bytes * static_cast<size_t>(tile),
                    .tile_bytes = tile_bytes,
@@ -159,13 +192,20 @@ class Schedule {
                    .cols = op_.w.cols,
                    .units = op_.w.units(),
                    .x = packed(g),
-                   .tokens = groups_.begin(g + 1) - token,
-                   .y = op_.y + token * op_.stride + int64_t{tile} * kTileRows,
-                   .stride = op_.stride,
-                   .rows = std::min(tiles * kTileRows, op_.w.rows - tile * kTileRows),
+                   .tokens = tokens,
+                   .y = to.y,
+                   .stride = to.stride,
+                   .rows = rows,
                    .add = op_.add,
                    .cold = g == first,
-                   .panel = last - first > 1 ? panel : nullptr});
+                   .panel = last - first > 1 ? panel(thread) : nullptr});
+        if (after_.run == nullptr) continue;
+        after_.run(after_.op, {.y = to.y,
+                               .stride = to.stride,
+                               .token = token,
+                               .tokens = tokens,
+                               .row = tile * kTileRows,
+                               .rows = rows});
       }
     }
   }
@@ -173,22 +213,25 @@ class Schedule {
   const MatMul& op_;
   std::byte* scratch_;
   const TilePath& path_;
+  const Epilogue& after_;
   Groups groups_;
   int bands_ = 1;  // parts of the token groups
 };
 
 }  // namespace
 
-size_t matmul_scratch_bytes(const MatMul& op, int threads) {
-  const size_t panels = quantized(op.w.type) ? panel_bytes(op) * static_cast<size_t>(threads) : 0;
-  return packed_bytes(op) + panels;
+size_t matmul_scratch_bytes(const MatMul& op, int threads, bool pairs) {
+  return packed_bytes(op) +
+         static_cast<size_t>(threads) * (panel_bytes(op, pairs) + result_bytes(pairs));
 }
 
-void run_tiles(const MatMul& op, ThreadPool& pool, std::byte* scratch, const TilePath& path) {
+void run_tiles(const MatMul& op, ThreadPool& pool, std::byte* scratch, const TilePath& path,
+               const Epilogue& after) {
   KERNELS_CHECK(op.stride >= op.w.rows);
   KERNELS_CHECK(quantized(op.w.type) ? op.x.q != nullptr : op.x.f32 != nullptr);
+  KERNELS_CHECK(op.w.paired == after.pairs && path.quant_tokens <= kPanelTokens);
   if (op.rows <= 0 || op.w.rows <= 0) return;
-  Schedule schedule(op, scratch, path);
+  Schedule schedule(op, scratch, path, after);
   schedule.pack(pool);
   schedule.multiply(pool);
 }

@@ -42,6 +42,24 @@ struct TileJob {
 constexpr size_t kPanelUnit = kTileRows * kGroup;
 constexpr int kPanelTokens = 16;
 
+// What a piece has computed: y[t * stride + n] for tokens [token, token + tokens) and rows
+// [row, row + rows) of the matrix as it is packed.
+struct TileResults {
+  const float* y;
+  int64_t stride;
+  int token, tokens;
+  int row, rows;
+};
+
+// What the thread that computed a piece does with it at once, while it is in its cache.
+struct Epilogue {
+  void (*run)(const void* op, const TileResults& results) = nullptr;  // null: nothing
+  const void* op = nullptr;
+  // The matrix is paired: pieces are whole pairs of tiles, and their results are dropped when the
+  // epilogue has seen them.
+  bool pairs = false;
+};
+
 struct TilePath {
   void (*run)(const TileJob& job);
   int quant_tokens;  // most tokens of a group
@@ -55,7 +73,9 @@ constexpr int kTokens512 = 12, kFloatTokens512 = 6;
 void tiles_avx512(const TileJob& job);
 
 // Packs the activations into `scratch` (matmul_scratch_bytes), then shares the tiles out. A result
-// depends on its row and its token alone, so no cut can change a bit.
-void run_tiles(const MatMul& op, ThreadPool& pool, std::byte* scratch, const TilePath& path);
+// depends on its row and its token alone, so no cut can change a bit. op.y is not used where
+// `after.pairs`.
+void run_tiles(const MatMul& op, ThreadPool& pool, std::byte* scratch, const TilePath& path,
+               const Epilogue& after);
 
 }  // namespace headrace::kernels

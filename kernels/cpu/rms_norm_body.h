@@ -52,7 +52,7 @@ void rms_norm_row(const RmsNorm& op, int64_t r) {
 }
 
 void rms_norm_body(const RmsNorm& op, ThreadPool& pool) {
-  constexpr int64_t kGrainFloats = 4096;  // below it, waking a thread costs more than it saves
+  constexpr int64_t kGrainFloats = 8192;  // below it, waking a thread costs more than it saves
   auto rows = [&op](int64_t begin, int64_t end, int) {
     for (int64_t r = begin; r < end; ++r) rms_norm_row(op, r);
   };

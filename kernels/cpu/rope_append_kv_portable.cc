@@ -9,4 +9,8 @@ void rope_append_kv_portable(const RopeAppendKv& op, ThreadPool& pool) {
   rope_append_kv_body(op, pool);
 }
 
+void rotate_portable(const void* op, const TileResults& results) {
+  rotate_results(static_cast<const MatMulRope*>(op)->rope, results);
+}
+
 }  // namespace headrace::kernels

@@ -7,4 +7,8 @@ namespace headrace::kernels {
 
 void swiglu_avx512(const SwiGlu& op, ThreadPool& pool) { swiglu_body(op, pool); }
 
+void gate_avx512(const void* op, const TileResults& results) {
+  gate_results(*static_cast<const MatMulSwiGlu*>(op), results);
+}
+
 }  // namespace headrace::kernels

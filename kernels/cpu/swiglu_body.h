@@ -1,5 +1,6 @@
 #pragma once
 
+#include "kernels/cpu/matmul_tiles.h"
 #include "kernels/cpu/quantize.h"
 #include "kernels/cpu/vector_math.h"
 #include "kernels/ops.h"
@@ -15,6 +16,31 @@ LANES_FN Lanes gated(Lanes gate, Lanes up) {
   return mul(div(gate, add(splat(1.0f), e)), up);
 }
 
+// 32 values, in the forms that are asked for.
+LANES_FN void gate_block(const float* gate, const float* up, QuantBlock* q, float* y) {
+  const Lanes a = gated(load(gate), load(up));
+  const Lanes c = gated(load(gate + 16), load(up + 16));
+  if (q) quantize_block(a, c, q);
+  if (y) {
+    store(y, a);
+    store(y + 16, c);
+  }
+}
+
+// Pairs of tiles, gate before up.
+void gate_results(const MatMulSwiGlu& op, const TileResults& results) {
+  const int64_t ffn = op.w.rows / 2;
+  for (int t = 0; t < results.tokens; t++) {
+    const int64_t row = results.token + t;
+    const float* y = results.y + t * results.stride;
+    for (int n = 0; n < results.rows; n += 2 * kTileRows) {
+      const int64_t at = (results.row + n) / 2;
+      gate_block(y + n, y + n + kTileRows, op.y.q ? op.y.q + (row * ffn + at) / kGroup : nullptr,
+                 op.y.f32 ? op.y.f32 + row * ffn + at : nullptr);
+    }
+  }
+}
+
 // Values [32b, 32b + 32) of a row.
 void swiglu_block(const SwiGlu& op, int64_t row, int64_t b) {
   const int64_t at = b * 32;
@@ -22,14 +48,7 @@ void swiglu_block(const SwiGlu& op, int64_t row, int64_t b) {
   float* y = op.y.f32 ? op.y.f32 + row * op.ffn + at : nullptr;
   const auto left = static_cast<int>(op.ffn - at);
   if (left >= 32) {
-    const Lanes a = gated(load(gate), load(up));
-    const Lanes c = gated(load(gate + 16), load(up + 16));
-    if (op.y.q) quantize_block(a, c, op.y.q + row * (op.ffn / 32) + b);
-    if (y) {
-      store(y, a);
-      store(y + 16, c);
-    }
-    return;
+    return gate_block(gate, up, op.y.q ? op.y.q + row * (op.ffn / 32) + b : nullptr, y);
   }
   if (!y) return;
   for (int i = 0; i < left; i += 16) {

@@ -110,7 +110,7 @@ def walls(found):
 def floors(page):
     """Seconds that all that was moved, and all that was computed, takes at the measured limits."""
     peak, flops = "headrace_peak_flops_per_second", "headrace_flops_total"
-    products = sum(page.total(flops, op=op) for op in ("matmul", "matmul_swiglu"))
+    products = sum(page.total(flops, op=op) for op in ("matmul", "matmul_rope", "matmul_swiglu"))
     return (page.total("headrace_dram_bytes_total") /
             page.value("headrace_read_limit_bytes_per_second"),
             products / page.value(peak, dtype="int8") +

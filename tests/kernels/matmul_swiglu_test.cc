@@ -1,5 +1,6 @@
 #include <doctest/doctest.h>
 
+#include "kernels/device.h"
 #include "kernels/ops.h"
 #include "tests/kernels/weights.h"
 
@@ -50,6 +51,54 @@ TEST_CASE("a product and SwiGlu in one are silu(gate) times up, for every type")
         if (n < 32) sum += double{half};
       }
       CHECK(double{sums[2 * r]} == doctest::Approx(sum).epsilon(1e-6));
+    }
+  }
+}
+
+TEST_CASE("on every path the bits of a product and then SwiGlu") {
+  std::mt19937 rng(3);
+  struct Case {
+    SourceType type;
+    int ffn, k;
+  };
+  for (const Case c :
+       {Case{SourceType::kQ4_0, 96, 576},
+        {SourceType::kQ4_1, 1536, 64},
+        {SourceType::kQ8_0, 32, 96},
+        {SourceType::kF32, 32, 33},
+        {SourceType::kBf16, 64, 40},
+        {SourceType::kQ4_0, 160, 20000}}) {  // one tile fills what stays in the cache
+    const auto source = random_source(c.type, 2 * c.ffn, c.k, rng);
+    const Weights plain(c.type, 2 * c.ffn, c.k, source),
+        paired(c.type, 2 * c.ffn, c.k, source, true);
+    for (const int rows : {1, 2, 5, 8, 16, 17, 40}) {
+      if (c.k > 1000 && rows != 2 && rows != 17) continue;
+      CAPTURE(c.ffn);
+      CAPTURE(rows);
+      const auto n = static_cast<size_t>(rows * c.ffn);
+      const auto x = random_floats(static_cast<size_t>(rows * c.k), rng);
+      const bool blocks = quantized(plain.matrix.type);
+      Array<QuantBlock> q(blocks ? x.size() / kGroup : 0);
+      if (blocks) reference(QuantizeRows{x.data(), rows, c.k, q.data()});
+      const Rows in{.f32 = blocks ? nullptr : x.data(), .q = blocks ? q.data() : nullptr};
+      const auto portable = make_cpu_device(CpuPath::kPortable, 1);
+      Array<float> halves(2 * n), want(n);
+      Array<QuantBlock> want_q(n / kGroup);
+      portable->run(MatMul{plain.matrix, in, rows, halves.data(), 2 * c.ffn, false});
+      portable->run(SwiGlu{halves.data(), rows, c.ffn, {.f32 = want.data(), .q = want_q.data()}});
+      for (const CpuPath path : paths()) {
+        for (const int threads : {1, 3}) {
+          CAPTURE(name(path));
+          Array<float> y(n);
+          Array<QuantBlock> y_q(n / kGroup);
+          const auto device = make_cpu_device(path, threads);
+          device->run(MatMulSwiGlu{paired.matrix, in, rows, {.f32 = y.data(), .q = y_q.data()}});
+          CHECK(y.guarded());
+          CHECK(y_q.guarded());
+          CHECK(same_bits(y, want));
+          CHECK(same_bits(y_q, want_q));
+        }
+      }
     }
   }
 }

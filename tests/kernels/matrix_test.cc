@@ -152,5 +152,28 @@ TEST_CASE("finite sees every scale, minimum and float, and nothing else") {
   }
 }
 
+TEST_CASE("a paired matrix is the same one, its halves tile by tile") {
+  std::mt19937 rng(9);
+  for (SourceType type : kAll) {
+    CAPTURE(name(packed_type(type)));
+    const auto source = random_source(type, 128, 64, rng);
+    const Weights plain(type, 128, 64, source), paired(type, 128, 64, source, true);
+    int different = 0;
+    std::vector<float> a(64), b(64);
+    for (int r = 0; r < 128; r++) {
+      unpack_row(plain.matrix, r, a.data());
+      unpack_row(paired.matrix, r, b.data());
+      different += a != b;
+      for (int k = 0; k < 64; k += 7)
+        different += weight_at(plain.matrix, r, k) != weight_at(paired.matrix, r, k);
+    }
+    CHECK(different == 0);
+    const size_t tile = plain.matrix.tile_bytes();
+    for (const auto& [at, from] : {std::pair{0, 0}, {1, 2}, {2, 1}, {3, 3}})
+      CHECK(std::memcmp(paired.packed.data() + static_cast<size_t>(at) * tile,
+                        plain.packed.data() + static_cast<size_t>(from) * tile, tile) == 0);
+  }
+}
+
 }  // namespace
 }  // namespace headrace::kernels

@@ -61,14 +61,18 @@ struct Weights {
   Array<std::byte> packed;
   Matrix matrix;
 
-  Weights(SourceType type, int rows, int cols, std::mt19937& rng)
-      : Weights(type, rows, cols, random_source(type, rows, cols, rng)) {}
-  Weights(SourceType type, int rows, int cols, std::vector<std::byte> from)
+  Weights(SourceType type, int rows, int cols, std::mt19937& rng, bool paired = false)
+      : Weights(type, rows, cols, random_source(type, rows, cols, rng), paired) {}
+  Weights(SourceType type, int rows, int cols, std::vector<std::byte> from, bool paired = false)
       : source(std::move(from)),
         packed(packed_bytes(packed_type(type), rows, cols)),
-        matrix{packed_type(type), rows, cols, packed.data()} {
+        matrix{.type = packed_type(type),
+               .rows = rows,
+               .cols = cols,
+               .data = packed.data(),
+               .paired = paired} {
     for (int t = 0; t < matrix.tiles(); t++)
-      pack_tile(type, source.data(), rows, cols, t, packed.data());
+      pack_tile(type, source.data(), rows, cols, paired, t, packed.data());
   }
 };
 

@@ -25,7 +25,7 @@ void check_rows(const ModelFile& model, const std::string& tensor, const kernels
   std::vector<std::byte> alone(kernels::packed_bytes(matrix.type, rows, cols));
   kernels::Matrix m{.type = matrix.type, .rows = rows, .cols = cols, .data = alone.data()};
   for (int32_t tile = 0; tile < m.tiles(); tile++)
-    kernels::pack_tile(t->type, source.data(), rows, cols, tile, alone.data());
+    kernels::pack_tile(t->type, source.data(), rows, cols, false, tile, alone.data());
   int different = 0;
   for (int32_t r = 0; r < rows; r++)
     for (int32_t c = 0; c < cols; c++)
@@ -49,6 +49,22 @@ TEST_CASE("matrices that share an input become one, row for row") {
     check_rows(*model, "blk.1.ffn_up.weight", l.gate_up.parts[0].matrix, 96);
     check_rows(*model, "blk.1.ffn_down.weight", l.down.parts[0].matrix, 0);
     check_rows(*model, "token_embd.weight", w.embedding, 0);
+  }
+}
+
+TEST_CASE("gate and up are paired for a CPU where both are whole tiles, row for row") {
+  for (const std::string name : {"base", "q8_0", "q4_1"}) {
+    CAPTURE(name);
+    const auto model = open_model(test_model("tiny/" + name + ".gguf"));
+    const auto device = kernels::make_cpu_device(kernels::CpuPath::kPortable, 1);
+    const auto w = load_weights(*model, 2, {}, device.get());
+    REQUIRE(w.has_value());
+    const kernels::Matrix& m = w->layers[1].gate_up.parts.at(0).matrix;
+    CHECK(m.paired == (m.rows % 64 == 0));
+    CHECK(m.paired);
+    check_rows(*model, "blk.1.ffn_gate.weight", m, 0);
+    check_rows(*model, "blk.1.ffn_up.weight", m, m.rows / 2);
+    CHECK_FALSE(w->layers[1].qkv.parts.at(0).matrix.paired);
   }
 }
 
