@@ -56,10 +56,16 @@ TEST_CASE("a step tells what it cost") {
     REQUIRE_MESSAGE(it != done.accounts.end(), op);
     return *it;
   };
-  CHECK(find("matmul").runs == 2 * 4 + 1);
-  CHECK(find("matmul").cost.weight_bytes == engine->card().cost.weight_bytes);
-  CHECK(find("matmul").cost.flops ==
-        3 * engine->card().cost.flops_per_token + engine->card().cost.head_flops);
+  CHECK(find("matmul").runs == 2 * 2 + 1);
+  CHECK(find("matmul_rope").runs == 2);
+  CHECK(find("matmul_swiglu").runs == 2);
+  kernels::Cost products;
+  for (const auto& a : done.accounts)
+    if (kernels::is_product(a.op)) products += a.cost;
+  CHECK(products.weight_bytes == engine->card().cost.weight_bytes);
+  // Beside the products: 11 a value of SwiGLU (96), 3 a rotated value of q (64) and k (32).
+  CHECK(products.flops == 3 * engine->card().cost.flops_per_token +
+                              engine->card().cost.head_flops + 2 * 3 * (11 * 96 + 3 * (64 + 32)));
   CHECK(find("attention").runs == 2);
   CHECK(find("sample").runs == 1);
 }
