@@ -61,6 +61,7 @@ bool HandoffReceiver::forget(TransferId transfer) {
 
 void HandoffReceiver::sweep() {
   const Instant now = strand_->now();
+  links_.sweep(now);
   const std::vector<ChannelPtr> channels = channels_;  // ending one changes the list
   for (const ChannelPtr& c : channels) {
     if (c->over) continue;              // it ended with another, or is kept for its lane
@@ -167,6 +168,13 @@ void HandoffReceiver::note_progress(Channel& channel) {
   channel.progress = channel.arriving = channel.heard;
 }
 
+// Whether a chunk is under way.
+void HandoffReceiver::meter(Channel& channel, bool under_way) {
+  if (std::exchange(channel.metered, under_way) == under_way) return;
+  const Instant now = strand_->now();
+  under_way ? links_.begin(channel.peer, now) : links_.end(channel.peer, now);
+}
+
 void HandoffReceiver::on_hello(const ChannelPtr& channel, const handoff::Hello& hello) {
   Status status = check_hello(hello);
   if (!status.ok()) return refuse(channel, std::move(status));
@@ -175,6 +183,7 @@ void HandoffReceiver::on_hello(const ChannelPtr& channel, const handoff::Hello& 
   expected.channels.resize(hello.streams);
   expected.channels[hello.stream] = channel;
   channel->transfer = hello.transfer;
+  channel->peer = hello.prefill;
   channel->stream = hello.stream;
   channel->streams = hello.streams;
   channel->block = expected.grant.first_block + hello.stream;
@@ -258,6 +267,7 @@ Landing HandoffReceiver::place(const ChannelPtr& channel, std::span<const std::b
   // Not again once the slot is there for which a chunk's beginning had to wait.
   const bool waited = channel->wants_slot || channel->slot;
   if (between_chunks(*channel) && !waited) channel->arriving = strand_->now();
+  meter(*channel, true);
   std::byte* const at = host_.memory.stage != nullptr
                             ? slot_memory(channel, *slice)
                             : host_.memory.host(target.block) + slice->offset;
@@ -299,6 +309,7 @@ Status HandoffReceiver::landed(const ChannelPtr& channel, const ReceiveGrant& gr
   channel->offset += static_cast<uint32_t>(bytes);
   bytes_received_ += bytes;
   channel->times.bytes += bytes;
+  links_.came(channel->peer, bytes, channel->heard);
   if (channel->offset < layout_.block_bytes) return {};
   channel->offset = 0;
   channel->block += channel->streams;
@@ -375,6 +386,7 @@ Status HandoffReceiver::on(Channel& channel, const ReceiveGrant& grant,
   channel.chunk_first += count * channel.streams;
   CHECK(channel.chunk_first - channel.streams < grant.first_block + grant.blocks.size());
   ++channel.chunk;
+  meter(channel, false);
   if (host_.memory.stage == nullptr)
     return finish_chunk(channel, end, std::exchange(channel.crc, 0));
   channel.checks.push_back({end, 0, 0});
@@ -440,9 +452,8 @@ void HandoffReceiver::conclude(TransferId transfer, Status status) {
   ReceiveTimes times;
   for (const ChannelPtr& c : channels) {
     if (!c) continue;
-    if (c->times.bytes > 0) {
+    if (c->times.bytes > 0)
       times.first = times.bytes == 0 ? c->times.first : std::min(times.first, c->times.first);
-    }
     times.bytes += c->times.bytes;
     if (c->lane) {
       c->times.on_wire = c->lane->counters().on_wire;
@@ -465,6 +476,7 @@ void HandoffReceiver::send(Channel& channel, const handoff::Frame& frame) {
 // Nothing comes over it for us any more.
 void HandoffReceiver::drop(const ChannelPtr& channel) {
   channel->over = true;
+  meter(*channel, false);
   channel->slot = nullptr;
   if (!channel->lane || channel->lane->end(channel->ending)) let_go(channel);
 }

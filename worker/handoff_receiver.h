@@ -13,6 +13,7 @@
 #include "worker/handoff_lane.h"
 #include "worker/handoff_options.h"
 #include "worker/handoff_wire.h"
+#include "worker/link_meter.h"
 
 namespace headrace::worker {
 
@@ -89,6 +90,7 @@ class HandoffReceiver {
   uint64_t refused() const { return refused_; }    // connections turned away before admission
   uint64_t rejected() const { return rejected_; }  // hand-offs that failed a check
   uint64_t bytes_received() const { return bytes_received_; }
+  LinkUse link(LaneKind way) const { return links_.use(way); }  // as of the last sweep
 
  private:
   struct Check {  // of a chunk whose blocks a device is copying
@@ -99,6 +101,7 @@ class HandoffReceiver {
   struct Channel {
     std::unique_ptr<Link> link;
     TransferId transfer;  // zero until admitted
+    Incarnation peer;     // P
     uint32_t stream = 0;
     uint32_t streams = 1;
     bool verified = false;
@@ -112,6 +115,7 @@ class HandoffReceiver {
     uint32_t offset = 0;       // in it
     uint32_t crc = 0;          // of the chunk so far
     ReceiveTimes times;
+    bool metered = false;  // links_ counts the time
     ChunkDigest digest;
     std::optional<handoff::Slice> landing;  // a slice whose bytes are coming to their place
     // Of a device's blocks only.
@@ -123,7 +127,10 @@ class HandoffReceiver {
     std::deque<Check> checks;
     std::optional<handoff::Commit> commit;  // waits for them
     std::unique_ptr<HandoffLane> lane;
-    uint32_t slots_due = 0;  // that P has posted and that have not come
+    uint32_t slots_due = 0;   // that P has posted and that have not come
+    Instant slots_vouched{};  // P said last that these are posted
+    Instant slots_moved{};    // one came last, or the first was announced
+    Duration slots_wire{};    // of the lane's slots that links_ knows of
     LaneEnding ending = LaneEnding::kOver;
     bool over = false;  // kept for its lane only, or not at all
   };
@@ -145,6 +152,7 @@ class HandoffReceiver {
   void on_closed(const ChannelPtr& channel, const Status& why);
   static bool between_chunks(const Channel& c) { return c.block == c.chunk_first && c.offset == 0; }
   void note_progress(Channel& channel);
+  void meter(Channel& channel, bool under_way);
   Status check_hello(const handoff::Hello& hello) const;
   Landing place(const ChannelPtr& channel, std::span<const std::byte> head, size_t bytes);
   std::byte* slot_memory(const ChannelPtr& channel, const handoff::Slice& slice);
@@ -177,6 +185,7 @@ class HandoffReceiver {
   std::map<TransferId, Expected> expected_;
   std::map<TransferId, uint32_t> copying_;  // a device, for these
   std::vector<ChannelPtr> channels_;
+  LinkMeter links_;
   std::unique_ptr<Listener> listener_;
   uint64_t refused_ = 0;
   uint64_t rejected_ = 0;

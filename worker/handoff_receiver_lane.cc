@@ -76,6 +76,8 @@ void HandoffReceiver::slot_moved(const ChannelPtr& channel, BlockStage::SlotPtr 
   channel->progress = now;
   channel->times.bytes += bytes;
   bytes_received_ += bytes;
+  const Duration wire = channel->lane->counters().on_wire;
+  links_.slot(channel->peer, bytes, wire - std::exchange(channel->slots_wire, wire), now);
   channel->slot = std::move(slot);
   channel->slot_first = channel->block;
   channel->block += static_cast<uint32_t>(blocks);

@@ -35,6 +35,13 @@ struct HandoffReport {
   LaneKind lane = LaneKind::kTcp;
 };
 
+// Links over which KV comes here, see LinkMeter.
+struct LinkUse {
+  double share = 0;  // of the limit, 0..1
+  double limit = 0;  // bytes per second, of the peers of late; 0: not measured
+  bool operator==(const LinkUse&) const = default;
+};
+
 // How a worker stands, told each sweep (100 ms).
 struct WorkerGauges {
   BlockCounts blocks;
@@ -53,6 +60,7 @@ struct WorkerGauges {
   double f32_peak = 0;
   double bf16_peak = 0;  // of a GPU
   uint64_t limits_raised = 0;
+  LinkUse links[2];  // by LaneKind
 };
 
 // Eyes on a worker; the actor tells them what it does, on its strand, and never waits for them.

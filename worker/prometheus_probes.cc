@@ -42,6 +42,8 @@ enum Index {
   kPreempted,
   kHandoffBytes,
   kHandoffSeconds,
+  kLinkShare,
+  kLinkLimit,
   kHandoffs,
   kHandoffFailures,
   kInflight,
@@ -108,6 +110,12 @@ constexpr MetricSpec kSpecs[] = {
      "KV moved between workers, by transport and side"},
     {"headrace_kv_handoff_seconds", kHistogram, "seconds",
      "Hand-offs by phase: wait (until the first byte), wire, total", kHandoffBuckets},
+    {"headrace_kv_link_saturation_ratio", kGauge, "ratio",
+     "KV that came over the time that it was under way over the link's limit, by transport, over "
+     "the last seconds in which KV came"},
+    {"headrace_kv_link_limit_bytes_per_second", kGauge, "bytes per second",
+     "Highest rate at which KV has come from a peer, by transport; of several, weighed by what "
+     "they sent of late; 0: not measured yet"},
     {"headrace_kv_handoffs_total", kCounter, "transfers", "Hand-offs that succeeded, by side"},
     {"headrace_kv_handoff_failures_total", kCounter, "transfers",
      "Hand-offs that failed, by side and reason"},
@@ -246,8 +254,19 @@ PrometheusProbes::Side PrometheusProbes::side(const char* transport, const char*
   return s;
 }
 
+PrometheusProbes::Way PrometheusProbes::way(const char* transport) {
+  const MetricLabels labels{{"transport", transport}};
+  return {side(transport, "send"), side(transport, "receive"),
+          metrics_.gauge(kSpecs[kLinkShare], labels), metrics_.gauge(kSpecs[kLinkLimit], labels)};
+}
+
+void PrometheusProbes::Way::set(const LinkUse& link) const {
+  share.set(link.share);
+  limit.set(link.limit);
+}
+
 void PrometheusProbes::add_handoffs() {
-  tcp_ = {side("tcp", "send"), side("tcp", "receive")};
+  tcp_ = way("tcp");
   inflight_ = metrics_.gauge(kSpecs[kInflight]);
 }
 
@@ -294,7 +313,7 @@ void PrometheusProbes::step(const StepReport& report) {
   decode_tokens_.add(report.decode_rows);
 }
 
-void PrometheusProbes::lanes() { nccl_ = {side("nccl", "send"), side("nccl", "receive")}; }
+void PrometheusProbes::lanes() { nccl_ = way("nccl"); }
 
 void PrometheusProbes::handoff(const HandoffReport& report) {
   const Way& way = report.lane == LaneKind::kNccl && nccl_ ? *nccl_ : tcp_;
@@ -337,6 +356,8 @@ void PrometheusProbes::gauges(const WorkerGauges& g) {
   slack_tokens_.set(static_cast<double>(g.slack_tokens));
   kv_short_.set(g.kv_short ? 1 : 0);
   inflight_.set(g.transfers);
+  tcp_.set(g.links[static_cast<size_t>(LaneKind::kTcp)]);
+  if (nccl_) nccl_->set(g.links[static_cast<size_t>(LaneKind::kNccl)]);
 }
 
 void PrometheusProbes::prefix(uint32_t asked, uint32_t hit) {

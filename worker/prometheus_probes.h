@@ -55,6 +55,8 @@ class PrometheusProbes final : public Probes {
   };
   struct Way {
     Side sent, received;
+    GaugeMetric share, limit;  // of the links over which KV comes
+    void set(const LinkUse& link) const;
   };
 
   void add_steps();
@@ -65,6 +67,7 @@ class PrometheusProbes final : public Probes {
   const Op& op(std::string_view name);
   Phase phase(const char* name);
   Side side(const char* transport, const char* name);
+  Way way(const char* transport);
 
   Metrics& metrics_;
   std::map<std::string, Op, std::less<>> ops_;

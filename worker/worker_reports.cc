@@ -62,6 +62,9 @@ WorkerGauges Worker::gauges() const {
     g.slack_tokens += s.blocks.size() * uint64_t{engine_.card().block_tokens} - s.computed;
   }
   g.kv_arriving = receiver_ && receiver_->arriving();
+  for (const LaneKind way : {LaneKind::kTcp, LaneKind::kNccl}) {
+    if (receiver_) g.links[static_cast<size_t>(way)] = receiver_->link(way);
+  }
   g.kv_short = kv_short_ || grant_short_;
   g.draining = draining();
   return g;

@@ -20,6 +20,7 @@ struct FakeLane {
   std::vector<LaneEnding> endings;
   LaneState state_at_end = LaneState::kQuiet;
   std::function<void()> on_close{};
+  LaneCounters counters{};
 };
 
 class FakeLanes final : public LaneSource {
@@ -56,7 +57,7 @@ class FakeLanes final : public LaneSource {
       return lane->state_at_end;
     }
     LaneState state() const override { return lane->state_at_end; }
-    LaneCounters counters() const override { return {}; }
+    LaneCounters counters() const override { return lane->counters; }
     const std::shared_ptr<FakeLane> lane;
   };
 };

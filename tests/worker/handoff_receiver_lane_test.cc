@@ -53,6 +53,21 @@ TEST_CASE("the end of a chunk, and the commit, wait for the slots that they over
   CHECK(r.free_slots() == kernels::kCopySlots);
 }
 
+TEST_CASE("what the lane does of its limit is measured while its slots are under way") {
+  LaneRig r;
+  r.d().counters.on_wire = 500ms;
+  REQUIRE(shift(r.p(), r.d()));  // three blocks
+  r.rig.world.run_for(100ms);
+  const LinkUse whole = r.rig.receiver->link(LaneKind::kNccl);
+  CHECK(whole.limit == doctest::Approx(6000));
+  CHECK(whole.share == doctest::Approx(1));
+  r.d().counters.on_wire += 500ms;
+  REQUIRE(shift(r.p(), r.d()));  // one
+  r.rig.world.run_for(100ms);
+  CHECK(r.rig.receiver->link(LaneKind::kNccl).share == doctest::Approx(4000 / 6000.0));
+  CHECK(r.rig.receiver->link(LaneKind::kTcp) == LinkUse{});
+}
+
 TEST_CASE("a slot that holds no whole blocks, or too many, is refused") {
   std::vector<std::byte> much(5 * HandoffRig::kBlockBytes);
   for (const size_t bytes : {size_t{0}, size_t{999}, size_t{1001}, much.size()}) {

@@ -5,54 +5,13 @@
 #include <numeric>
 
 #include "tests/worker/handoff_rig.h"
+#include "tests/worker/raw_sender.h"
 #include "worker/crc32c.h"
 
 namespace headrace::worker {
 namespace {
 
 constexpr uint64_t kBlockBytes = HandoffRig::kBlockBytes;
-
-// A sender that says exactly what the test wants.
-struct RawSender {
-  explicit RawSender(HandoffRig& r) : rig(r), strand(r.p->make_strand()) {
-    rig.p->network().dial(rig.receiver->endpoint(), 1s, {}, strand, [this](auto result) {
-      link = std::move(*result);
-      link->start(
-          [this](const Bytes& bytes) {
-            const auto frame = decode_handoff(bytes);
-            if (const auto* v = std::get_if<handoff::Verdict>(&*frame)) verdict = v->status;
-            acked = acked || std::holds_alternative<handoff::HelloAck>(*frame);
-          },
-          [this](const Status&) { closed = true; });
-    });
-    rig.world.run_while([&] { return !link; }, 1s);
-  }
-  void send(const handoff::Frame& frame) { send_bytes(encode_handoff(frame)); }
-  void send_bytes(Bytes bytes) {
-    strand->post([this, b = std::move(bytes)] { link->send(b); });
-    rig.world.run_for(10ms);
-  }
-  void hello(const ReceiveGrant& g, const std::function<void(handoff::Hello&)>& change = {},
-             HandoffKey key = HandoffRig::kKey) {
-    handoff::Hello h;
-    h.transfer = g.transfer;
-    h.attempt = g.attempt;
-    h.prefill = {11, 12};
-    h.decode = g.decode;
-    h.layout = HandoffRig::kLayout;
-    h.tokens = g.tokens;
-    if (change) change(h);
-    h.mac = hello_mac(h, key);
-    send(h);
-  }
-
-  HandoffRig& rig;
-  std::shared_ptr<Strand> strand;
-  std::unique_ptr<Link> link;
-  std::optional<Status> verdict;
-  bool acked = false;
-  bool closed = false;
-};
 
 // A right hand-off of 40 tokens (3 blocks) in two chunks, frame by frame.
 std::vector<handoff::Frame> right(const HandoffRig& rig, const ReceiveGrant& g) {
@@ -122,6 +81,43 @@ TEST_CASE("the time on the wire is that inside of chunks") {
   CHECK(times.bytes == 3 * kBlockBytes);
   CHECK(times.on_wire > 35ms);  // of four slices, and of two
   CHECK(times.on_wire < 60ms);
+}
+
+TEST_CASE("what a link does of its limit is measured inside of chunks") {
+  HandoffRig rig;
+  const ReceiveGrant g = rig.grant(40);
+  rig.receiver->expect(g);
+  RawSender sender(rig);
+  sender.hello(g);
+  for (const auto& frame : right(rig, g)) {
+    sender.send(frame);
+    rig.world.run_for(190ms);
+    if (std::holds_alternative<handoff::ChunkEnd>(frame)) rig.world.run_for(500ms);
+  }
+  REQUIRE(rig.ended.at(g.transfer).ok());
+  // Each slice is there at once: the first four have taken 0.6 s, which tells a rate; both chunks
+  // together 1.2 s.
+  const LinkUse use = rig.receiver->link(LaneKind::kTcp);
+  CHECK(use.limit == doctest::Approx(2000 / 0.6).epsilon(0.02));
+  CHECK(use.share == doctest::Approx(3000 / 1.2 / use.limit).epsilon(0.02));
+  rig.world.run_for(5s);
+  CHECK(rig.receiver->link(LaneKind::kTcp) == LinkUse{0, use.limit});
+}
+
+TEST_CASE("a link whose chunk was broken off is not under way for ever") {
+  HandoffRig rig;
+  const ReceiveGrant g = rig.grant(40);
+  rig.receiver->expect(g);
+  RawSender sender(rig);
+  sender.hello(g);
+  for (int i = 0; i < 4; ++i) {
+    sender.send(right(rig, g)[static_cast<size_t>(i)]);
+    rig.world.run_for(190ms);
+  }
+  CHECK(rig.receiver->link(LaneKind::kTcp).share > 0);
+  sender.link->close();
+  rig.world.run_for(6s);
+  CHECK(rig.receiver->link(LaneKind::kTcp).share == 0);
 }
 
 template <class T>

@@ -121,8 +121,20 @@ TEST_CASE("hand-offs are counted by side, failures by reason") {
   probes.handoff({true, 5000, 0.25, 0.5, 1, {}});
   probes.handoff({false, 100, 0, 0, 2, error(Errc::kDeadline, "late")});
   probes.handoff({false, 0, 0, 0, 2, error(Errc::kNumeric, "odd")});
+  WorkerGauges gauges;
+  gauges.links[0] = {0.75, 3e9};
+  gauges.links[1] = {0.5, 2e11};
+  probes.gauges(gauges);
   CHECK(metrics.text().find("transport=\"nccl\"") == std::string::npos);
   probes.lanes();
+  probes.gauges(gauges);
+  const auto link = [&](const std::string& what, const std::string& transport) {
+    return value(metrics, "headrace_kv_link_" + what + "{transport=\"" + transport + "\"}");
+  };
+  CHECK(link("saturation_ratio", "tcp") == 0.75);
+  CHECK(link("saturation_ratio", "nccl") == 0.5);
+  CHECK(link("limit_bytes_per_second", "tcp") == 3e9);
+  CHECK(link("limit_bytes_per_second", "nccl") == 2e11);
   probes.handoff({true, 700, 0, 0, 0, {}, LaneKind::kNccl});
   CHECK(value(metrics, "headrace_kv_handoff_bytes_total{side=\"send\",transport=\"nccl\"}") == 700);
   const std::string send = "{side=\"send\",transport=\"tcp\"}";
