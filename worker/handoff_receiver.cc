@@ -77,7 +77,7 @@ void HandoffReceiver::sweep() {
       end(c, error(Errc::kDeadline, "no KV came over the channel for " +
                                         std::to_string(options_.progress / 1s) + " s"));
     } else if (now - c->spoke >= options_.alive_every) {
-      send(*c, handoff::Alive{});
+      send(*c, handoff::Alive{static_cast<uint32_t>(c->times.bytes >> 10)});
     }
   }
 }

@@ -77,9 +77,8 @@ void HandoffSender::finish() {
 
 void HandoffSender::sweep() {
   const Instant now = strand_->now();
-  if (state_ == State::kCommitted && now - state_since_ >= options_.verdict) {
-    return end(failure(Errc::kDeadline, "no verdict"));
-  }
+  const bool late = now - taken_ >= options_.verdict || now - state_since_ >= options_.whole;
+  if (state_ == State::kCommitted && late) return end(failure(Errc::kDeadline, "no verdict"));
   if (state_ == State::kStreaming) {
     watch_wire();
     if (now - moved_ >= options_.stall) {
@@ -174,7 +173,12 @@ void HandoffSender::on_frame(Stream& stream, const Bytes& bytes) {
   if (const auto* verdict = std::get_if<handoff::Verdict>(&*frame)) {
     return on_verdict(stream, *verdict);
   }
-  if (std::holds_alternative<handoff::Alive>(*frame)) return;
+  if (const auto* alive = std::get_if<handoff::Alive>(&*frame)) {
+    // What the link has taken may be on its way for long.
+    if (alive->count > stream.taken) taken_ = stream.heard;
+    stream.taken = std::max(stream.taken, alive->count);
+    return;
+  }
   const auto* ack = std::get_if<handoff::HelloAck>(&*frame);
   if (ack == nullptr || stream.state != State::kHello)
     return end(failure(Errc::kInvalid, "a frame that does not belong here"));
@@ -301,7 +305,7 @@ void HandoffSender::pump() {
 
 void HandoffSender::commit() {
   state_ = State::kCommitted;
-  state_since_ = strand_->now();
+  state_since_ = taken_ = strand_->now();
   for (Stream& s : streams_) {
     s.state = State::kCommitted;
     send(s, handoff::Commit{s.chunk, job_.tokens, s.digest.value()});

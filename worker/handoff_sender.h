@@ -96,6 +96,7 @@ class HandoffSender {
     Instant since{};  // of its state
     Instant heard{};
     Instant spoke{};
+    uint32_t taken = 0;  // KiB, the most that D has said
     uint32_t chunk = 0;
     uint32_t first = 0;  // of the chunk under way
     uint32_t count = 0;  // its blocks so far
@@ -160,6 +161,7 @@ class HandoffSender {
   Instant busy_since_{};
   Instant moved_{};  // bytes went, or there was nothing to send
   Instant finished_at_{};
+  Instant taken_{};  // all was sent, or D has said later that more has come
   Duration waited_{};
   Duration on_wire_{};
   Instant state_since_{};

@@ -97,7 +97,11 @@ bool same(const Mac& a, const Mac& b) { return CRYPTO_memcmp(a.data(), b.data(),
 
 Bytes write(const handoff::Hello& h) { return with(hello_body(h), h.mac); }
 Bytes write(const handoff::HelloAck& a) { return with(ack_body(a), a.mac); }
-Bytes write(const handoff::Alive&) { return begun(Kind::kAlive).take(); }
+Bytes write(const handoff::Alive& a) {
+  FieldWriter w = begun(Kind::kAlive);
+  w.put(a.count);
+  return w.take();
+}
 Bytes write(const handoff::SlotPosted&) { return begun(Kind::kSlotPosted).take(); }
 
 Bytes write(const handoff::LaneNote& n) {
@@ -273,7 +277,7 @@ Result<handoff::Frame> decode_handoff(std::span<const std::byte> frame) {
     case Kind::kVerdict:
       return read_verdict(r);
     case Kind::kAlive:
-      return whole(r, handoff::Alive{}, "alive has a wrong length");
+      return whole(r, handoff::Alive{r.get<uint32_t>()}, "alive has a wrong length");
     case Kind::kSlotPosted:
       return whole(r, handoff::SlotPosted{}, "slot-posted has a wrong length");
     case Kind::kLaneNote:

@@ -34,7 +34,7 @@ namespace headrace::worker {
 // n-th block, from first + s on, and counts its own chunks. It is over when all have their verdict.
 
 constexpr uint32_t kHandoffMagic = 0x4B565248;  // "HRVK"
-constexpr uint32_t kHandoffVersion = 4;
+constexpr uint32_t kHandoffVersion = 5;
 constexpr uint32_t kHandoffStreamsMax = 8;
 constexpr size_t kSliceBytesMax = size_t{1} << 20;
 // The longest frame: a slice and its header. Set as the links' limit.
@@ -102,6 +102,9 @@ struct Verdict {
 
 // The peer lives, though it has nothing to say (it computes).
 struct Alive {
+  // P: slots of the lane, posted and not moved. D: KiB of KV that have come, so that P knows
+  // whether what it has sent still travels.
+  uint32_t count = 0;
   bool operator==(const Alive&) const = default;
 };
 

@@ -420,6 +420,34 @@ class Walls(unittest.TestCase):
             self.assertRegex(said, r"worker +prefill-0.*; prefill idle\n")
             self.assertRegex(said, r"worker +decode-0.*; decode idle\n")
 
+    def test_a_link_at_its_limit_is_told_with_the_limit(self):
+        with Parts(os.path.relpath(real_model(), cluster.MODELS), prefill=1, decode=1,
+                   options=self.options) as parts, Prometheus(metrics_of(parts)) as prom:
+            parts.named("decode-0").kv.delay = 0.01  # of each piece: some more MB a second
+            address, tcp = metrics_of(parts, "decode-0"), {"transport": "tcp"}
+            share, limit = ("headrace_kv_link_saturation_ratio",
+                            "headrace_kv_link_limit_bytes_per_second")
+            self.assertEqual((Page(address).value(share, **tcp), Page(address).value(limit, **tcp)),
+                             (0, 0))  # not measured yet
+            for start in range(3):
+                done = parts.run("--prompt-ids", prompt(600, 300 + start), "--max-tokens", "4")
+                self.assertEqual(done.status, 0, done.err)
+            page = Page(address)
+            self.assertEqual(page.value("headrace_kv_handoffs_total", side="receive", **tcp), 3)
+            # All came at one pace, which is therefore the limit, give or take a scheduler.
+            pace = (page.value("headrace_kv_handoff_bytes_total", side="receive", **tcp) /
+                    page.value("headrace_kv_handoff_seconds_sum", side="receive", phase="wire", **tcp))
+            seen = page.value(limit, **tcp)
+            print(f"slow link: {pace / 1e6:.1f} MB/s, limit {seen / 1e6:.1f} MB/s, share "
+                  f"{page.value(share, **tcp):.2f}")
+            self.assertTrue(0.8 * pace < seen < 2 * pace, (pace, seen))
+            highest = prom.wait(f'max_over_time({share}{{worker="decode-0"}}[2m])',
+                                lambda found: found and found[0][1] > 0.4)
+            self.assertLessEqual(highest[0][1], 1)
+            # And then nothing comes; what the link could do is remembered.
+            prom.wait(share + '{worker="decode-0"} == 0', len)
+            self.assertEqual(Page(address).value(limit, **tcp), seen)
+
 
 if __name__ == "__main__":
     unittest.main()

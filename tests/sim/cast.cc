@@ -109,7 +109,7 @@ std::string words(const worker::handoff::Frame& frame) {
                [](const ChunkEnd& m) { return "ChunkEnd " + std::to_string(m.chunk); },
                [](const Commit& m) { return "Commit of chunks " + std::to_string(m.chunks); },
                [](const Verdict& m) { return "Verdict " + m.status.message; },
-               [](const Alive&) { return std::string("Alive"); },
+               [](const Alive& m) { return "Alive " + std::to_string(m.count); },
                [](const SlotPosted&) { return std::string("SlotPosted"); },
                [](const LaneNote& m) {
                  return "LaneNote of " + std::to_string(m.bytes.size()) + " bytes";

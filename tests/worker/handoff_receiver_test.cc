@@ -320,5 +320,18 @@ TEST_CASE("a sender that lives but brings nothing is given up") {
   CHECK(rig.ended.at(g.transfer).code == Errc::kDeadline);
 }
 
+TEST_CASE("its signs of life say how much has come") {
+  HandoffRig rig;
+  const ReceiveGrant g = rig.grant(40);
+  rig.receiver->expect(g);
+  RawSender sender(rig);
+  sender.hello(g);
+  rig.world.run_for(400ms);
+  CHECK(sender.taken == 0u);
+  for (size_t i = 0; i < 4; ++i) sender.send(right(rig, g)[i]);
+  rig.world.run_for(400ms);
+  CHECK(sender.taken == 2000 / 1024u);
+}
+
 }  // namespace
 }  // namespace headrace::worker

@@ -176,6 +176,75 @@ TEST_CASE("signs of life keep both sides patient while P computes") {
   CHECK(rig.done->ok());
 }
 
+// A D that takes the hello and then says what the test wants.
+struct RawReceiver {
+  explicit RawReceiver(HandoffRig& r) : rig(r) {
+    auto opened = rig.d->network().listen({"d", 99}, {}, rig.d_strand, [this](auto accepted) {
+      link = std::move(accepted);
+      link->start(
+          [this](const Bytes& said) {
+            const auto frame = decode_handoff(said);
+            if (!frame) return;
+            committed = committed || std::holds_alternative<handoff::Commit>(*frame);
+            const auto* hello = std::get_if<handoff::Hello>(&*frame);
+            if (hello == nullptr) return;
+            handoff::HelloAck ack;
+            ack.mac = ack_mac(*hello, ack, HandoffRig::kKey);
+            link->send(encode_handoff(ack));
+          },
+          [](const Status&) {});
+    });
+    door = std::move(*opened);
+    SendJob job = rig.job(rig.grant(16));
+    job.grant.endpoint = door->endpoint();
+    rig.dial(job);
+    rig.push({0}, true);
+    rig.world.run_for(100ms);
+    REQUIRE(committed);
+  }
+  // Says each half second how much has come, until it is over; seconds that it took.
+  double say(const std::function<uint32_t(uint32_t)>& kib, double most) {
+    const Instant from = rig.world.now();
+    const auto passed = [&] {
+      return std::chrono::duration<double>(rig.world.now() - from).count();
+    };
+    for (uint32_t i = 0; !rig.done && passed() < most; ++i) {
+      send(handoff::Alive{kib(i)});
+      rig.world.run_for(500ms);
+    }
+    return passed();
+  }
+  void send(const handoff::Frame& frame) {
+    rig.d_strand->post([this, bytes = encode_handoff(frame)] { link->send(bytes); });
+  }
+  HandoffRig& rig;
+  std::unique_ptr<Listener> door;
+  std::unique_ptr<Link> link;
+  bool committed = false;
+};
+
+TEST_CASE("what was sent may be on its way for long: the verdict is due when no more of it comes") {
+  HandoffRig rig;
+  RawReceiver d(rig);
+  SUBCASE("it comes, and is right") {
+    CHECK(d.say([](uint32_t i) { return 100 + i; }, 10) >= 10);
+    d.send(handoff::Verdict{});
+    rig.world.run_for(50ms);
+    REQUIRE(rig.done.has_value());
+    CHECK(rig.done->ok());
+  }
+  SUBCASE("it has come, and nothing is said of it") {
+    CHECK(d.say([](uint32_t) { return 100; }, 10) <= 3);
+    CHECK(rig.done->message.find("no verdict") != std::string::npos);
+  }
+  SUBCASE("it comes for ever") {
+    const double took = d.say([](uint32_t i) { return 100 + i; }, 60);
+    CHECK(took >= 29);
+    CHECK(took <= 31);
+    CHECK(rig.done->message.find("no verdict") != std::string::npos);
+  }
+}
+
 TEST_CASE("a frame that is not D's to send ends it") {
   for (const handoff::Frame& frame :
        {handoff::Frame(handoff::Verdict{}), handoff::Frame(handoff::Commit{}),

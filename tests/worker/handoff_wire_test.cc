@@ -44,7 +44,7 @@ TEST_CASE("each frame comes back as it was") {
   ack.mac = ack_mac(hello, ack, {10, 11});
   CHECK(round_trip(ack) == ack);
   CHECK(round_trip(handoff::SlotPosted{}) == handoff::SlotPosted{});
-  CHECK(round_trip(handoff::Alive{}) == handoff::Alive{});
+  CHECK(round_trip(handoff::Alive{3}) == handoff::Alive{3});
   const handoff::ChunkEnd end{1, 2, 3, 0xDEADBEEF};
   CHECK(round_trip(end) == end);
   const handoff::Commit commit{4, 99, {5, 6}};

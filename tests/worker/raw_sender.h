@@ -18,6 +18,7 @@ struct RawSender {
           [this](const Bytes& bytes) {
             const auto frame = decode_handoff(bytes);
             if (const auto* v = std::get_if<handoff::Verdict>(&*frame)) verdict = v->status;
+            if (const auto* a = std::get_if<handoff::Alive>(&*frame)) taken = a->count;
             acked = acked || std::holds_alternative<handoff::HelloAck>(*frame);
           },
           [this](const Status&) { closed = true; });
@@ -47,6 +48,7 @@ struct RawSender {
   std::shared_ptr<Strand> strand;
   std::unique_ptr<Link> link;
   std::optional<Status> verdict;
+  std::optional<uint32_t> taken;  // as the last sign of life said
   bool acked = false;
   bool closed = false;
 };
