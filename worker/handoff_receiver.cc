@@ -27,9 +27,8 @@ Result<std::unique_ptr<HandoffReceiver>> HandoffReceiver::listen(std::shared_ptr
                                                                  const Layout& layout, Host host) {
   std::unique_ptr<HandoffReceiver> receiver(
       new HandoffReceiver(strand, options, layout, std::move(host)));
-  auto listener = network.listen(
-      at, {.frame_bytes_max = kHandoffFrameMax, .first_frame_bytes_max = kHelloBytesMax}, strand,
-      [weak = std::weak_ptr(receiver->self_)](auto link) {
+  auto listener =
+      network.listen(at, kReceiverLink, strand, [weak = std::weak_ptr(receiver->self_)](auto link) {
         if (auto self = weak.lock()) (*self)->on_accept(std::move(link));
       });
   if (!listener) return std::move(listener).error();
@@ -68,14 +67,14 @@ void HandoffReceiver::sweep() {
     if (c->wants_slot) c->heard = now;  // it is us who do not listen
     if (c->verified) c->progress = now;
     if (!c->transfer) {
-      if (now - c->heard >= options_.hello) {
-        refuse(c, error(Errc::kDeadline, "no hello in time"));
-      }
+      if (now - c->heard >= options_.hello) refuse(c, error(Errc::kDeadline, "no hello in time"));
     } else if (now - c->heard >= options_.silence) {
       end(c, error(Errc::kDisconnected, "the prefill worker has gone silent on the KV channel"));
     } else if (now - c->progress >= options_.progress) {
       end(c, error(Errc::kDeadline, "no KV came over the channel for " +
                                         std::to_string(options_.progress / 1s) + " s"));
+    } else if (slots_late(*c)) {
+      end(c, error(Errc::kDeadline, "slots that the prefill worker announced did not come"));
     } else if (now - c->spoke >= options_.alive_every) {
       send(*c, handoff::Alive{static_cast<uint32_t>(c->times.bytes >> 10)});
     }
@@ -132,7 +131,8 @@ void HandoffReceiver::on_frame(const ChannelPtr& channel, const Bytes& bytes) {
   }
   const ReceiveGrant& grant = expected_.at(channel->transfer).grant;
   Status status;
-  if (std::holds_alternative<handoff::Alive>(*frame)) {
+  if (const auto* alive = std::get_if<handoff::Alive>(&*frame)) {
+    vouch(*channel, *alive);
   } else if (channel->commit) {
     status = wrong("a frame behind the commit");
   } else if (const auto* slice = std::get_if<handoff::Slice>(&*frame)) {
@@ -141,7 +141,7 @@ void HandoffReceiver::on_frame(const ChannelPtr& channel, const Bytes& bytes) {
     if (status.ok() && channel->lane) status = wrong("a slice beside the lane");
     if (status.ok()) status = error(Errc::kStale, "the block was freed");
   } else if (const auto* posted = std::get_if<handoff::SlotPosted>(&*frame)) {
-    status = on(channel, *posted);
+    status = on(channel, grant, *posted);
   } else if (const auto* chunk = std::get_if<handoff::ChunkEnd>(&*frame)) {
     status = on(*channel, grant, *chunk);
     if (status.ok() && channel->slot) scatter(channel, grant);

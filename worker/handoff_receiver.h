@@ -147,8 +147,11 @@ class HandoffReceiver {
   void on_hello(const ChannelPtr& channel, const handoff::Hello& hello);
   LaneTerms open_lane(const ChannelPtr& channel, const handoff::Hello& hello);
   void on_note(const ChannelPtr& channel, const handoff::LaneNote& note);
-  Status on(const ChannelPtr& channel, const handoff::SlotPosted& posted);
+  Status on(const ChannelPtr& channel, const ReceiveGrant& grant,
+            const handoff::SlotPosted& posted);
   void slot_moved(const ChannelPtr& channel, BlockStage::SlotPtr slot, size_t bytes);
+  void vouch(Channel& channel, const handoff::Alive& alive);
+  bool slots_late(Channel& channel);
   void on_closed(const ChannelPtr& channel, const Status& why);
   static bool between_chunks(const Channel& c) { return c.block == c.chunk_first && c.offset == 0; }
   void note_progress(Channel& channel);

@@ -44,18 +44,38 @@ void HandoffReceiver::on_note(const ChannelPtr& channel, const handoff::LaneNote
 }
 
 // A slot of ours for one of P's.
-Status HandoffReceiver::on(const ChannelPtr& channel, const handoff::SlotPosted&) {
+Status HandoffReceiver::on(const ChannelPtr& channel, const ReceiveGrant& grant,
+                           const handoff::SlotPosted&) {
   if (!channel->lane) return wrong("a slot without a lane");
   if (channel->slots_due == kLaneSlotsMax) {
     return wrong("more than " + std::to_string(kLaneSlotsMax) + " slots at a time, the limit");
   }
-  ++channel->slots_due;
+  if (channel->slots_due >= blocks_of(grant) - channel->block)
+    return wrong("more slots than blocks that have not come");
+  if (channel->slots_due++ == 0) {
+    channel->slots_vouched = channel->slots_moved = strand_->now();
+  }
   host_.memory.stage->lend(kernels::CopyWay::kIn,
                            [weak = std::weak_ptr(channel)](const BlockStage::SlotPtr& slot) {
                              const auto c = weak.lock();
                              if (c && !c->over) c->lane->post(slot, slot->device().size());
                            });
   return {};
+}
+
+void HandoffReceiver::vouch(Channel& channel, const handoff::Alive& alive) {
+  if (alive.count >= channel.slots_due) channel.slots_vouched = strand_->now();
+}
+
+// Whether slots of ours wait for what P has not posted: it does not vouch for all that it has
+// announced, or none has moved for as long as it waits itself. (It may see one move before we do.)
+bool HandoffReceiver::slots_late(Channel& channel) {
+  if (channel.slots_due == 0) return false;
+  const Instant now = strand_->now();
+  const bool late = now - channel.slots_vouched >= options_.silence ||
+                    now - channel.slots_moved >= options_.stall;
+  if (late) channel.ending = LaneEnding::kStalled;
+  return late;
 }
 
 // Bytes have come: whole blocks, the next of the sequence.
@@ -73,7 +93,7 @@ void HandoffReceiver::slot_moved(const ChannelPtr& channel, BlockStage::SlotPtr 
   }
   const Instant now = strand_->now();
   if (channel->times.bytes == 0) channel->times.first = now;
-  channel->progress = now;
+  channel->progress = channel->slots_moved = channel->slots_vouched = now;
   channel->times.bytes += bytes;
   bytes_received_ += bytes;
   const Duration wire = channel->lane->counters().on_wire;

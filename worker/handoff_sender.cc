@@ -33,7 +33,10 @@ HandoffSender::HandoffSender(std::shared_ptr<Strand> strand, Network& network,
 }
 
 void HandoffSender::dial(uint32_t stream) {
-  network_.dial(job_.grant.endpoint, options_.dial, {.frame_bytes_max = kHandoffFrameMax}, strand_,
+  // Past the window there are frames without KV only, which are few, if D reads them.
+  const LinkLimits limits{.frame_bytes_max = kHandoffFrameMax,
+                          .unsent_bytes_max = options_.window_bytes + 2 * kHandoffFrameMax};
+  network_.dial(job_.grant.endpoint, options_.dial, limits, strand_,
                 [weak = std::weak_ptr(self_), stream](Result<std::unique_ptr<Link>> link) {
                   if (auto self = weak.lock()) (*self)->on_dialled(stream, std::move(link));
                 });
@@ -105,7 +108,8 @@ bool HandoffSender::alive(Stream& s, Instant now) {
     end(failure(Errc::kDisconnected, "the decode worker has gone silent"));
     return false;
   }
-  if (now - s.spoke >= options_.alive_every) send(s, handoff::Alive{});
+  if (now - s.spoke >= options_.alive_every)
+    send(s, handoff::Alive{static_cast<uint32_t>(slots_posted())});
   return true;
 }
 

@@ -28,7 +28,8 @@ namespace headrace::worker {
 //
 //   Hello, <- HelloAck, { SlotPosted... ChunkEnd }..., Commit, <- Verdict; LaneNote both ways.
 //
-// D posts one of its slots for each that P has told of, so none waits for what is still computed.
+// D posts one of its slots for each that P has told of, so none waits for what is still computed;
+// and P vouches in Alive for those that have not moved, so none waits for what was never posted.
 //
 // A hand-off may have several channels, streams, each of them as above: stream s of n carries every
 // n-th block, from first + s on, and counts its own chunks. It is over when all have their verdict.
@@ -40,6 +41,10 @@ constexpr size_t kSliceBytesMax = size_t{1} << 20;
 // The longest frame: a slice and its header. Set as the links' limit.
 constexpr size_t kHandoffFrameMax = kSliceBytesMax + 64;
 constexpr size_t kHelloBytesMax = 256;  // the first frame of a channel
+// What D takes; and what it says is little, and waits for nobody who does not read.
+constexpr LinkLimits kReceiverLink{.frame_bytes_max = kHandoffFrameMax,
+                                   .first_frame_bytes_max = kHelloBytesMax,
+                                   .unsent_bytes_max = 64u << 10};
 constexpr size_t kVerdictMessageMax = 1024;
 
 using Mac = std::array<std::byte, 32>;

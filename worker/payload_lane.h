@@ -40,7 +40,7 @@ struct LaneTerms {
   bool operator==(const LaneTerms&) const = default;
 };
 
-constexpr size_t kLaneNoteMax = 256;     // bytes of one note
+constexpr size_t kLaneNoteMax = 256;   // bytes of one note
 constexpr uint32_t kLaneSlotMin = 16;  // bytes; a smaller announcement is refused
 constexpr uint32_t kLaneSlotMax = 64u << 20;
 constexpr uint32_t kLaneSlotsMax = 16;  // posted at a time, each end
@@ -66,7 +66,8 @@ struct LaneCounters {
 enum class LaneEnding : uint8_t {
   kOver,     // all went well, or the hand-off was given up: the channel carries notes until quiet
   kCut,      // the channel is gone: no note goes or comes
-  kCorrupt,  // as kOver, and what came was wrong: this peer gets no lane for a while
+  kStalled,  // as kOver, and slots that the peer announced did not come: no lane for it for a while
+  kCorrupt,  // the same, since what came was wrong
 };
 
 enum class LaneState : uint8_t {

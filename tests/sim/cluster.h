@@ -33,7 +33,7 @@ struct ClusterOptions {
   SimEngineOptions engine{.blocks = 96};
   uint32_t kv_streams = 1;
   bool lanes = false;            // staged blocks go by NCCL where they can
-  uint32_t nccl_faults_max = 0;  // a device's moves hang, or fail, for up to 3 s
+  uint32_t nccl_faults_max = 0;  // a device's moves hang, fail or get lost, for up to 3 s
   bool salted = false;           // each life of a worker chooses tokens of its own
 
   uint32_t requests = 12;

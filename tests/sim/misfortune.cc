@@ -35,14 +35,17 @@ decltype(worker::WorkerOptions::lanes) Misfortune::lanes_of(Slot& slot) {
   };
 }
 
-// For a while what a device has begun to move does not go on, or nothing can be begun.
+// For a while what a device has begun to move does not go on, or nothing can be begun, or what is
+// posted is lost.
 void Misfortune::spoil_lanes(size_t slot) {
   const Slot& s = cast_.slots[slot];
   const auto lanes = s.up() && s.lanes ? s.lanes->lock() : nullptr;
   if (!lanes) return;
   cast_.count("nccl faults");
-  const bool hangs = cast_.draw(3) > 0;
-  (hangs ? lanes->fake().faults.hang_moves : lanes->fake().faults.fail_moves) = true;
+  NcclFaults& faults = lanes->fake().faults;
+  const uint64_t which = cast_.draw(4);
+  if (which == 3) cast_.count("nccl posts lost");
+  (which == 3 ? faults.lose_posts : which > 0 ? faults.hang_moves : faults.fail_moves) = true;
   cast_.world.at(10ms + cast_.draw_time(3s), [weak = std::weak_ptr(lanes)] {
     const auto again = weak.lock();
     if (!again) return;

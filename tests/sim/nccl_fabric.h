@@ -21,6 +21,8 @@ struct NcclFaults {
   bool hang_init = false;   // begun meanwhile: never connects
   bool hang_moves = false;  // of this device; they go on afterwards
   bool hang_abort = false;  // begun meanwhile: never ends
+  bool fail_abort = false;  // says so, and what is under way goes on
+  bool lose_posts = false;  // P's slots; only where SimLanes makes the lanes
   bool fail_mint = false;
   bool fail_init = false;
   bool fail_moves = false;

@@ -3,6 +3,7 @@
 
 #include "tests/worker/fake_lanes.h"
 #include "tests/worker/handoff_rig.h"
+#include "tests/worker/raw_sender.h"
 
 namespace headrace::worker {
 namespace {
@@ -151,6 +152,111 @@ TEST_CASE("quiet, told just as the channel is cut, ends it once") {
   r.rig.d_copies.hang(false);
   r.rig.world.run_for(50ms);
   CHECK(r.free_slots() == kernels::kCopySlots);
+}
+
+// A P that says what the test wants, to a D whose lane is there.
+struct LyingRig {
+  LyingRig() {
+    rig.receiver->expect(g);
+    sender.hello(g, [&](handoff::Hello& h) { h.lane = d_lanes->terms; });
+    REQUIRE(sender.acked);
+    REQUIRE(d_lanes->lanes.size() == 1);
+  }
+  FakeLane& d() { return *d_lanes->lanes[0]; }
+  // Says so each 200 ms, until it is over; seconds that it took.
+  double vouch(uint32_t slots, double most) {
+    const Instant from = rig.world.now();
+    const auto passed = [&] {
+      return std::chrono::duration<double>(rig.world.now() - from).count();
+    };
+    while (rig.ended.empty() && passed() < most) {
+      sender.send(handoff::Alive{slots});
+      rig.world.run_for(190ms);
+    }
+    return passed();
+  }
+  size_t free_slots() { return rig.free_slots(*rig.d_strand, *rig.d_stage); }
+
+  std::shared_ptr<FakeLanes> d_lanes = std::make_shared<FakeLanes>();
+  HandoffRig rig{Blocks::kStaged, nullptr, d_lanes};
+  const ReceiveGrant g = rig.grant(64);
+  RawSender sender{rig};
+};
+
+TEST_CASE(
+    "a slot that is said to be posted and is not is given up within 1.5 s of silence about it") {
+  LyingRig r;
+  CHECK(r.vouch(0, 4) >= 4);  // nothing is due: it computes
+  r.sender.send(handoff::SlotPosted{});
+  r.sender.send(handoff::SlotPosted{});
+  CHECK(r.free_slots() == kernels::kCopySlots - 2);
+  const double took = r.vouch(1, 10);  // of two
+  CHECK(took >= 1.3);
+  CHECK(took < 1.9);
+  CHECK(r.rig.ended.at(r.g.transfer).code == Errc::kDeadline);
+  CHECK(r.rig.ended.at(r.g.transfer).message.find("announced") != std::string::npos);
+  CHECK(r.sender.verdict->code == Errc::kDeadline);
+  CHECK(r.d().endings == std::vector{LaneEnding::kStalled});
+  CHECK(r.free_slots() == kernels::kCopySlots);
+}
+
+TEST_CASE("one that is vouched for and does not come is given up when P itself would") {
+  LyingRig r;
+  r.sender.send(handoff::SlotPosted{});
+  const double took = r.vouch(1, 10);
+  CHECK(took >= 4.8);
+  CHECK(took < 5.4);
+  CHECK(r.rig.ended.at(r.g.transfer).code == Errc::kDeadline);
+  CHECK(r.d().endings == std::vector{LaneEnding::kStalled});
+  CHECK(r.free_slots() == kernels::kCopySlots);
+}
+
+TEST_CASE("each slot that comes gives those after it their time") {
+  LyingRig r;
+  for (int i = 0; i < 4; ++i) r.sender.send(handoff::SlotPosted{});
+  for (uint32_t left = 4; left-- > 1;) {
+    CHECK(r.vouch(left + 1, 4) >= 4);
+    const LaneSlot slot = r.d().posted.front();
+    r.d().posted.pop_front();
+    r.d().host.moved(slot.index, HandoffRig::kBlockBytes);
+  }
+  CHECK(r.rig.ended.empty());
+  CHECK(r.vouch(0, 10) < 1.9);
+}
+
+TEST_CASE("more slots than blocks that have not come are refused") {
+  LyingRig r;
+  for (int i = 0; i < 4; ++i) r.sender.send(handoff::SlotPosted{});
+  CHECK(r.rig.ended.empty());
+  r.sender.send(handoff::SlotPosted{});
+  REQUIRE(r.rig.ended.contains(r.g.transfer));
+  CHECK(r.rig.ended.at(r.g.transfer).message.find("more slots than blocks") != std::string::npos);
+  CHECK(r.free_slots() == kernels::kCopySlots);
+}
+
+TEST_CASE("a sender vouches for what it has posted, as long as it waits") {
+  LaneRig r;
+  r.rig.world.run_for(4500ms);
+  CHECK(r.rig.ended.empty());
+  r.move();
+  CHECK(r.outcome().ok());
+}
+
+TEST_CASE("what D does not read does not pile up at P") {
+  LaneRig r;
+  const size_t most = r.rig.options.window_bytes + 2 * kHandoffFrameMax;
+  for (size_t n = 0; n < most; n += kLaneNoteMax) r.p().host.tell(Bytes(kLaneNoteMax));
+  r.rig.world.run_for(50ms);
+  REQUIRE(r.rig.done.has_value());
+  CHECK(r.rig.done->message.find("does not keep up") != std::string::npos);
+}
+
+TEST_CASE("what P does not read does not pile up at D") {
+  LyingRig r;
+  for (int i = 0; i < 1000; ++i) r.d().host.tell(Bytes(kLaneNoteMax));
+  r.rig.world.run_for(50ms);
+  REQUIRE(r.rig.ended.contains(r.g.transfer));
+  CHECK(r.rig.ended.at(r.g.transfer).message.find("does not keep up") != std::string::npos);
 }
 
 }  // namespace
