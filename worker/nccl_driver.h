@@ -37,11 +37,13 @@ class NcclDriver {
   virtual void open(CommNo comm, const CommName& name, const NcclId& id, LaneEnd end,
                     Done done) = 0;
   // To or from the other rank. Those of one device run in the order of these calls, whatever their
-  // communicators, and are answered in it. The memory is in use until `done`, or until the abort is.
+  // communicators, and are answered in it. The memory is in use until `done`, or until the abort
+  // is.
   virtual void send(CommNo comm, std::span<const std::byte> from, Done done) = 0;
   virtual void receive(CommNo comm, std::span<std::byte> to, Done done) = 0;
-  // Ends the communicator, whatever it is doing. When done nothing of it is under way; no other
-  // callback of it follows this call. Several run beside each other.
+  // Ends the communicator, whatever it is doing. When done nothing of it is under way, unless that
+  // failed: then nobody knows. No other callback of it follows this call. Several run beside each
+  // other.
   virtual void abort(CommNo comm, Done done) = 0;
 };
 

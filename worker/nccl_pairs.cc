@@ -7,11 +7,6 @@
 #include "protocol/planted.h"
 
 namespace headrace::worker {
-namespace {
-
-std::string seconds(Duration d) { return std::to_string(d / 1s) + " s"; }
-
-}  // namespace
 
 NcclPairs::NcclPairs(std::shared_ptr<Strand> strand, NcclDriver& driver, const NcclOptions& options)
     : strand_(std::move(strand)),
@@ -94,6 +89,9 @@ Status NcclPairs::health() const {
 std::string NcclPairs::hindrance(Incarnation peer) {
   if (driver_.version() == 0) return "NCCL is not there";
   if (const Status sick = health(); !sick.ok()) return sick.message;
+  if (minting_ > 0 && strand_->now() - minting_since_ >= options_.ready)
+    return "NCCL makes no id: one has been under way for more than " +
+           std::to_string(options_.ready / 1s) + " s";
   if (const auto it = shunned_.find(peer); it != shunned_.end()) {
     if (strand_->now() < it->second.until) return it->second.why;
     shunned_.erase(it);
@@ -121,6 +119,7 @@ void NcclPairs::close(NcclLane& lane, LaneEnding why) {
   lane.posted.clear();
   const bool unknown = turn_.withdraw(lane);
   if (first && lane.end == LaneEnd::kDecode) lane.tell(nccl_note::Bye{});
+  if (why == LaneEnding::kStalled) shun(lane.peer, "slots that it announced did not come");
   if (why == LaneEnding::kCorrupt) shun(lane.peer, "what came from it over NCCL was wrong");
   if (lane.pair && why == LaneEnding::kCorrupt) {
     return end(*lane.pair, error(Errc::kDisconnected, "what came over NCCL was wrong"));
@@ -245,25 +244,25 @@ void NcclPairs::abort(NcclPair& pair) {
   pair.state = State::kAborting;
   pair.since = strand_->now();
   if (!begun) return on_aborted(comm);
-  driver_.abort(comm, [weak = std::weak_ptr(self_), comm](Status) {
-    if (auto self = weak.lock()) (*self)->on_aborted(comm);
+  driver_.abort(comm, [weak = std::weak_ptr(self_), comm](const Status& status) {
+    if (auto self = weak.lock()) (*self)->on_aborted(comm, status);
   });
   if (planted(Mistake::kNcclRegrantEarly)) on_aborted(comm);
 }
 
-void NcclPairs::on_aborted(CommNo comm) {
-  const NcclPair* pair = find(comm);
+void NcclPairs::on_aborted(CommNo comm, const Status& status) {
+  NcclPair* pair = find(comm);
   if (!pair || pair->state != State::kAborting) return;  // too late, it is lost
+  if (!status.ok()) return lose(*pair, status.message);
   pairs_.erase(comm);
   turn_.end_abort(comm);
   seat();
 }
 
-void NcclPairs::lose(NcclPair& pair) {
+void NcclPairs::lose(NcclPair& pair, const std::string& why) {
   pair.state = State::kLost;
   if (planted(Mistake::kNcclLossIgnored)) return;
-  health_ = error(Errc::kInternal,
-                  "NCCL could not be stopped in " + seconds(options_.abort) + ": start again");
+  health_ = error(Errc::kInternal, "NCCL could not be stopped, start again: " + why);
   turn_.lose(pair.comm, health_);
   std::vector<CommNo> others;
   for (const auto& [comm, other] : pairs_) others.push_back(comm);

@@ -61,8 +61,9 @@ struct NcclPair {
 // first used, and the lanes over them (notes: nccl_notes.h; order: nccl_turn.h). An id is minted
 // only when the peer has said that it is ready. Every wait has a deadline; what runs into one is
 // aborted at both ends, and its peer gets tcp for a while. A communicator ends by being aborted
-// even when it is idle: finalize would wait for the peer. What cannot be aborted in time is lost,
-// with the slots that it uses; then health() says that the process has to be started again.
+// even when it is idle: finalize would wait for the peer. What cannot be aborted, or not in time,
+// is lost, with the slots that it uses; then health() says that the process has to be started
+// again.
 class NcclPairs : public LaneSource {
  public:
   NcclPairs(std::shared_ptr<Strand> strand, NcclDriver& driver, const NcclOptions& options);
@@ -120,8 +121,8 @@ class NcclPairs : public LaneSource {
   // and aborts it.
   void end(NcclPair& pair, const Status& why, bool renew = false);
   void abort(NcclPair& pair);
-  void on_aborted(CommNo comm);
-  void lose(NcclPair& pair);
+  void on_aborted(CommNo comm, const Status& status = {});
+  void lose(NcclPair& pair, const std::string& why);
   void shun(Incarnation peer, const std::string& why);
   void sweep(NcclPair& pair);
   // Why no lane can be had at all, or with this peer.
@@ -141,6 +142,8 @@ class NcclPairs : public LaneSource {
   std::map<Incarnation, Shunned> shunned_;
   uint32_t next_comm_ = 1;
   uint32_t next_epoch_ = 1;
+  uint32_t minting_ = 0;       // ids that the library was asked for, one after another
+  Instant minting_since_{};    // the one that it makes now
   uint32_t unused_ = 0;        // minted and not used, those at hand included
   std::vector<NcclId> spare_;  // that nobody has heard of
   uint64_t broken_ = 0;

@@ -145,10 +145,13 @@ void NcclPairs::mint(NcclPair& pair) {
     spare_.pop_back();
     return minted(pair, id);
   }
+  if (minting_++ == 0) minting_since_ = strand_->now();
   driver_.mint([weak = std::weak_ptr(self_), comm = pair.comm](Result<NcclId> id) {
     const auto self = weak.lock();
     if (!self) return;
     NcclPairs& pairs = **self;
+    --pairs.minting_;
+    pairs.minting_since_ = pairs.strand_->now();
     if (id && !planted(Mistake::kNcclIdUncounted)) ++pairs.unused_;
     NcclPair* p = pairs.find(comm);
     const bool wanted = p && p->state == State::kMinting;
@@ -226,7 +229,8 @@ void NcclPairs::sweep(NcclPair& pair) {
       if (!pair.lanes.empty() || strand_->now() - pair.used < options_.idle) return;
       return abort(pair);
     case State::kAborting:
-      if (waited >= options_.abort) lose(pair);
+      if (waited >= options_.abort)
+        lose(pair, "an abort took more than " + std::to_string(options_.abort / 1s) + " s");
       return;
     case State::kLost:
       return;

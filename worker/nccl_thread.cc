@@ -153,6 +153,7 @@ bool NcclThread::Body::move_on(Lock& lock) {
     if (!move->comm->usable()) return true;  // meanwhile
     if (!result) move->comm->failed = true;
     if (!result || *result == Step::kDone) {
+      if (move->mark) library->drop(move->mark);
       std::erase(moves, move);
       tell(move->done, result ? Status() : std::move(result).error());
       return true;

@@ -56,7 +56,7 @@ void FakeNccl::later(Duration least, Duration most, std::function<void()> what) 
 }
 
 void FakeNccl::mint(std::function<void(Result<NcclId>)> done) {
-  if (faults.hang_mint) return;
+  if (faults.hang_mint) return mints_.push_back(std::move(done));
   if (faults.fail_mint) {
     return strand_->post([done] { done(error(Errc::kInternal, "no id")); });
   }
@@ -138,6 +138,9 @@ FakeNccl* FakeNccl::peer_of(CommNo no, CommNo* theirs) const {
 
 // The heads of two devices' queues meet.
 void FakeNccl::nudge() {
+  if (!faults.hang_mint) {
+    for (auto& done : std::exchange(mints_, {})) mint(std::move(done));
+  }
   if (queue_.empty() || queue_.front().moving) return;
   const Op& mine = queue_.front();
   CommNo theirs{};
@@ -207,6 +210,7 @@ void FakeNccl::abort(CommNo no, Done done) {
   }
   it->second.aborting = fabric_.world.now();
   if (faults.hang_abort) return;
+  if (faults.fail_abort) return post(done, error(Errc::kInternal, "it cannot be aborted"));
   later(100us, 30ms, [this, no, done] {
     if (dead_) return;
     // Until now it may have read and written.

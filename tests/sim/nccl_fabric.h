@@ -17,7 +17,7 @@ class FakeNccl;
 
 // What a driver does wrong while it lasts. Hangs are of this end alone; the other cannot tell.
 struct NcclFaults {
-  bool hang_mint = false;
+  bool hang_mint = false;   // goes on afterwards
   bool hang_init = false;   // begun meanwhile: never connects
   bool hang_moves = false;  // of this device; they go on afterwards
   bool hang_abort = false;  // begun meanwhile: never ends
@@ -118,6 +118,7 @@ class FakeNccl final : public worker::NcclDriver {
   Memory memory_;
   std::shared_ptr<FakeNccl*> self_;
   std::map<worker::CommNo, Comm> comms_;
+  std::deque<std::function<void(Result<worker::NcclId>)>> mints_;  // that hang
   std::set<worker::NcclId> unused_;
   std::deque<Op> queue_;
   uint64_t moves_ = 0;  // names the one under way

@@ -115,5 +115,20 @@ TEST_CASE("an abort that hangs: slots lost, process sick, all lanes fail") {
   CHECK(d.pairs.health().ok());
 }
 
+TEST_CASE("an abort that fails proves nothing: slots lost, process sick") {
+  World w;
+  NcclSide p(w.world, w.fabric, "p", 1, {}), d(w.world, w.fabric, "d", 2, {});
+  NcclWay way(w.world, p, d);
+  d.driver.faults.hang_moves = d.driver.faults.fail_abort = true;
+  way.post_all();
+  CHECK(NcclWay::run(w.world, {&p, &d}, [&] { return !way.at_d.failed.ok(); }));
+  way.d->close(LaneEnding::kOver);
+  w.world.run_for(50ms);
+  CHECK(way.d->state() == LaneState::kQuarantine);
+  CHECK(!way.at_d.quiet);
+  CHECK(d.pairs.health().message.find("cannot be aborted") != std::string::npos);
+  CHECK(d.pairs.offer(p.incarnation).kind == LaneKind::kTcp);
+}
+
 }  // namespace
 }  // namespace headrace::worker

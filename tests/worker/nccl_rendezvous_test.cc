@@ -97,5 +97,41 @@ TEST_CASE("what one end aborts the other aborts, too") {
   CHECK(two.run([&] { return two.p.driver.communicators() + two.d.driver.communicators() == 0; }));
 }
 
+TEST_CASE("whose slots did not come gets tcp for a while, and its other hand-offs go on") {
+  Two two;
+  NcclWay way(two.world, two.p, two.d), other(two.world, two.p, two.d);
+  way.post_all();
+  CHECK(two.run([&] { return way.over(); }));
+  CHECK(way.d->close(LaneEnding::kStalled) == LaneState::kQuiet);
+  const auto answer = [&](std::string* why) {
+    return two.d.pairs.answer(two.p.incarnation, two.p.pairs.offer(two.d.incarnation), why).kind;
+  };
+  std::string why;
+  CHECK(answer(&why) == LaneKind::kTcp);
+  CHECK(why.find("did not come") != std::string::npos);
+  other.post_all();
+  CHECK(two.run([&] { return other.over(); }));
+  two.world.run_for(two.d.pairs.options().shun);
+  CHECK(answer(&why) == LaneKind::kNccl);
+}
+
+TEST_CASE("while the library hangs making an id, nobody waits for another") {
+  Two two;
+  NcclSide e(two.world, two.fabric, "e", 3, {});
+  two.p.driver.faults.hang_mint = true;
+  NcclWay way(two.world, two.p, two.d);
+  way.post_all();
+  CHECK(two.run([&] { return !way.at_p.failed.ok(); }));
+  two.world.run_for(100ms);  // it was asked for a little later than Ready was waited for
+  std::string why;
+  CHECK(two.p.pairs.offer(e.incarnation, &why).kind == LaneKind::kTcp);
+  CHECK(why.find("makes no id") != std::string::npos);
+  CHECK(two.p.pairs.health().ok());
+  two.p.driver.faults.hang_mint = false;
+  two.p.driver.nudge();
+  two.world.run_for(100ms);
+  CHECK(two.p.pairs.offer(e.incarnation, &why).kind == LaneKind::kNccl);
+}
+
 }  // namespace
 }  // namespace headrace::worker

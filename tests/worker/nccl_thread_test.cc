@@ -23,6 +23,7 @@ class SlowLibrary final : public NcclLibrary {
     bool hangs[kCalls] = {};
     bool pending = false;  // polls
     Status wrong;          // of sends
+    Status broken;         // of the communicators, as polls see them
     std::vector<size_t> sent;
     int aborted = 0, inside = 0, most_inside = 0, marks = 0;
     bool first_seems_late =
@@ -47,6 +48,7 @@ class SlowLibrary final : public NcclLibrary {
   Result<Step> poll(Comm) override {
     pass(kPoll);
     const std::lock_guard lock(s_->mutex);
+    if (!s_->broken.ok()) return s_->broken;
     return s_->pending ? Step::kPending : Step::kDone;
   }
   Status send(Comm, const std::byte*, size_t bytes) override {
@@ -162,6 +164,24 @@ TEST_CASE("a communicator that fails says so, once, and is left alone but for it
   rig.thread->abort(CommNo{1}, rig.note("aborted"));
   CHECK(rig.comes("aborted"));
   CHECK(rig.library->sent.size() == 1);
+}
+
+TEST_CASE("a communicator that fails while the device is at it leaves no mark behind") {
+  Rig rig;
+  rig.open(1);
+  rig.library->set(rig.library->hangs[SlowLibrary::kReached], true);
+  rig.thread->send(CommNo{1}, rig.memory, rig.note("a"));
+  CHECK(rig.strand->run_until([&] {
+    const std::lock_guard lock(rig.library->mutex);
+    return rig.library->marks == 1;
+  }));
+  {
+    const std::lock_guard lock(rig.library->mutex);
+    rig.library->broken = error(Errc::kInternal, "the peer is gone");
+  }
+  CHECK(rig.comes("a failed"));
+  rig.thread = nullptr;
+  CHECK(rig.library->marks == 0);
 }
 
 TEST_CASE("what is under way when the abort comes is not heard of again") {
