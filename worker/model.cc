@@ -22,7 +22,7 @@ constexpr uint64_t kFloat = sizeof(float);
 }  // namespace
 
 Model::Model(std::shared_ptr<const ModelFile> file, Weights weights, kernels::Device& device,
-             kernels::KvPool pool, uint32_t rows_max)
+             kernels::KvPool pool, uint64_t positions, uint32_t rows_max)
     : file_(std::move(file)),
       config_(file_->config()),
       weights_(std::move(weights)),
@@ -32,7 +32,7 @@ Model::Model(std::shared_ptr<const ModelFile> file, Weights weights, kernels::De
   const auto rows = static_cast<uint64_t>(std::max(
       device_.padded(static_cast<int32_t>(rows_max), true), static_cast<int32_t>(rows_max)));
   const uint64_t logit_rows = std::min<uint64_t>(rows, kLogitRows);
-  make_rope();
+  make_rope(positions);
   hidden_ = device_.allocate(rows * c.dim * kFloat);
   qkv_ = device_.allocate(rows * c.qkv_rows() * kFloat);
   const auto paired = [](const LayerWeights& l) { return l.gate_up.parts[0].matrix.paired; };
@@ -60,13 +60,20 @@ Model::Model(std::shared_ptr<const ModelFile> file, Weights weights, kernels::De
 // Floats from one row of logits to the next: whole lines of 64 bytes.
 int64_t Model::logit_stride() const { return (int64_t{config_.vocab} + 15) / 16 * 16; }
 
-void Model::make_rope() {
+// For no more positions than the context and the KV blocks allow.
+void Model::make_rope(uint64_t positions) {
   const LlamaConfig& c = config_;
-  std::vector<float> table(uint64_t{c.context} * c.rotated);
-  kernels::build_rope(static_cast<int32_t>(c.context), static_cast<int32_t>(c.rotated), c.rope_base,
-                      c.rope_factor, c.rope_divisors.empty() ? nullptr : c.rope_divisors.data(),
-                      table.data());
-  rope_ = device_.allocate(table.size() * kFloat);
+  positions = std::min<uint64_t>(positions, c.context);
+  const uint64_t values = positions * c.rotated;
+  const auto build = [&](float* to) {
+    kernels::build_rope(static_cast<int32_t>(positions), static_cast<int32_t>(c.rotated),
+                        c.rope_base, c.rope_factor,
+                        c.rope_divisors.empty() ? nullptr : c.rope_divisors.data(), to);
+  };
+  rope_ = device_.allocate(values * kFloat);
+  if (device_.host_visible()) return build(rope_.as<float>());
+  std::vector<float> table(values);
+  build(table.data());
   device_.write(rope_.data(), std::as_bytes(std::span(table)));
 }
 

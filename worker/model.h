@@ -22,15 +22,16 @@ using LogitsSink = std::function<void(size_t sequence, std::span<const float> lo
 // rotations and the activations of `rows_max` rows; the KV pool is the caller's.
 class Model {
  public:
-  // `device` and the pool's memory outlive the model. Throws std::bad_alloc.
+  // `device` and the pool's memory, which has room for `positions` tokens, outlive the model. Throws
+  // std::bad_alloc.
   Model(std::shared_ptr<const ModelFile> file, Weights weights, kernels::Device& device,
-        kernels::KvPool pool, uint32_t rows_max);
+        kernels::KvPool pool, uint64_t positions, uint32_t rows_max);
 
   // Fills `sampled` and `logprobs` of the result. The step is valid: see ModelEngine::run.
   StepDone run(const Step& step, const LogitsSink& sink);
 
  private:
-  void make_rope();
+  void make_rope(uint64_t positions);
   // An input of products, in the forms that the device's products take.
   struct Input {
     kernels::Buffer f32, q, bf16, sums;
@@ -63,7 +64,7 @@ class Model {
   kernels::KvPool pool_;
 
   // The device's own.
-  kernels::Buffer rope_;     // [context, rotated/2, 2]
+  kernels::Buffer rope_;     // [positions, rotated/2, 2]
   kernels::Buffer hidden_;   // [rows, dim]: the residual stream
   kernels::Buffer qkv_;      // [rows, qkv]
   kernels::Buffer gate_up_;  // [rows, 2*ffn]

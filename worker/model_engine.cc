@@ -61,7 +61,8 @@ ModelEngine::ModelEngine(std::shared_ptr<const ModelFile> file,
       pool_{.layout = file_->kv_layout(CardOptions::of(*device_, options.block_tokens)),
             .base = memory_.data()},
       copies_(device_->block_copies(pool_, options.blocks)),
-      model_(file_, std::move(weights), *device_, pool_, options.rows_max),
+      model_(file_, std::move(weights), *device_, pool_,
+             uint64_t{options.blocks} * options.block_tokens, options.rows_max),
       thread_([this] { loop(); }) {}
 
 ModelEngine::~ModelEngine() {

@@ -194,7 +194,7 @@ class Worker : public std::enable_shared_from_this<Worker> {
   void open_sender(Key key, Sequence& s);
   void apply(const StepPart& part, StepDone& done, size_t index, to_coordinator::Tokens& out);
   void sampled(Sequence& s, Key key, Token token, Logprobs logprobs, to_coordinator::Tokens& out);
-  void report_step(const InFlight& flight, const StepDone& done);
+  StepReport describe(const InFlight& flight, const StepDone& done);
   void prefilled(Sequence& s);
   void sent(Key key, Status status);
   Digest kv_digest(const Sequence& s);

@@ -79,7 +79,8 @@ void Worker::report_gauges(Instant now) {
   probes_->gauges(g);
 }
 
-void Worker::report_step(const InFlight& flight, const StepDone& done) {
+// A step as its end finds it, before what it has made is applied.
+StepReport Worker::describe(const InFlight& flight, const StepDone& done) {
   const Instant now = strand_->now();
   StepReport report;
   report.decode_rows = static_cast<uint32_t>(flight.shape.decode_rows);
@@ -93,8 +94,7 @@ void Worker::report_step(const InFlight& flight, const StepDone& done) {
   const ModelCard& card = engine_.card();
   report.working_set = card.cost.weight_bytes + pool_.counts().active * card.block_bytes;
   report.accounts = done.accounts;
-  meter_.step(report);
-  probes_->step(report);
+  return report;
 }
 
 void Worker::report_sent(Sequence& s, const Status& status) {

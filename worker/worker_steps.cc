@@ -204,14 +204,19 @@ void Worker::on(StepFinished m) {
   const InFlight flight = *std::exchange(step_, std::nullopt);
   ++counters_.steps;
   learner_.learn(flight.shape, m.done.seconds);
-  report_step(flight, m.done);
+  const StepReport report = describe(flight, m.done);
   const auto& sampled = m.done.sampled;
   if (std::find(sampled.begin(), sampled.end(), StepDone::kNumeric) != sampled.end()) {
     cache_.clear();  // whatever made it, the numbers behind it may be spoilt too
   }
   Tokens out;
   for (size_t i = 0; i < flight.parts.size(); ++i) apply(flight.parts[i], m.done, i, out);
+  // The device waits for the next step and for nothing else: what this one has to tell is told
+  // beside it.
+  try_step();
   if (!out.runs.empty()) tell(std::move(out));
+  meter_.step(report);
+  probes_->step(report);
   schedule();
 }
 

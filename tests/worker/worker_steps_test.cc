@@ -30,6 +30,28 @@ TEST_CASE("a local request is answered as an undisturbed engine would") {
   }
 }
 
+// How many steps had begun when each one was accounted for.
+struct Begun : Probes {
+  void step(const StepReport&) override { begun.push_back(engine->steps()); }
+  const sim::SimEngine* engine = nullptr;
+  std::vector<uint64_t> begun;
+};
+
+TEST_CASE("a step is told of when the next one has begun") {
+  Rig rig;
+  const auto probes = std::make_shared<Begun>();
+  rig.options.probes = probes;
+  const auto& w = rig.add("w", Role::kBoth);
+  probes->engine = w.engine.get();
+  const auto m = rig.prepare("w", rig.prompt(3), 8, false);
+  rig.coordinator.send("w", m);
+  REQUIRE(rig.await_finish("w", m.transfer));
+  // Of the last one there is no next.
+  CHECK(probes->begun == std::vector<uint64_t>{2, 3, 4, 5, 6, 7, 8, 8});
+  CHECK(rig.coordinator.tokens("w", m.transfer) == rig.expected(m));
+  CHECK(rig.all_free());
+}
+
 TEST_CASE("an end token ends the answer and is not part of it") {
   Rig rig;
   rig.add("w", Role::kBoth);
