@@ -120,6 +120,8 @@ inline constexpr size_t kBarredMax = 1024;
 
 // Links between workers (link_rates.h). At most kPairsMax of them.
 inline constexpr uint64_t kLinkRateBytes = 64u << 10;  // a hand-off of less tells no rate
+inline constexpr uint32_t kLinkRateTimes = 3;          // hand-offs before a rate is believed,
+inline constexpr Duration kLinkRateWire = 500ms;       // or so long on the wire
 inline constexpr Duration kLinkWireMax = 10min;        // nor does one that took longer
 inline constexpr Duration kLinkRateFresh = 60s;        // without a trial
 inline constexpr int kLinkTrials = 100;                // part of all time to the first token

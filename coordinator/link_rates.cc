@@ -1,6 +1,7 @@
 #include "coordinator/link_rates.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace headrace::coordinator {
 
@@ -20,6 +21,12 @@ void LinkRates::learn(WorkerPair pair, uint64_t bytes, Duration wire, Instant no
   if (bytes < kLinkRateBytes || wire <= Duration{0} || wire > kLinkWireMax) return;
   Learned& learned = at(pair);
   learned.used = now;
+  const bool slow =
+      learned.bytes > 0 && wire < kLinkRateWire &&
+      2 * static_cast<double>(bytes) * learned.seconds < learned.bytes * Seconds(wire).count();
+  if (std::exchange(learned.doubt, slow) != slow && slow) return;
+  learned.times = std::min(learned.times + 1, kLinkRateTimes);
+  learned.wire = std::min(learned.wire + std::min(wire, kLinkRateWire), kLinkRateWire);
   const double size = static_cast<double>(bytes);
   const double seconds = Seconds(wire).count();
   if (size * learned.seconds > 2 * learned.bytes * seconds) learned.bytes = learned.seconds = 0;
@@ -46,7 +53,7 @@ void LinkRates::forget(WorkerId worker) {
 
 std::optional<Duration> LinkRates::transfer(WorkerPair pair, uint64_t bytes) const {
   const auto it = pairs_.find(pair);
-  if (it == pairs_.end() || !(it->second.bytes > 0)) return {};
+  if (it == pairs_.end() || !it->second.known()) return {};
   const Seconds time(static_cast<double>(bytes) * it->second.seconds / it->second.bytes);
   return time < Seconds(kTransferMax) ? std::chrono::duration_cast<Duration>(time) : kTransferMax;
 }
@@ -54,7 +61,7 @@ std::optional<Duration> LinkRates::transfer(WorkerPair pair, uint64_t bytes) con
 Duration LinkRates::credit(WorkerPair pair, uint64_t bytes, Instant now) const {
   const auto it = pairs_.find(pair);
   if (it == pairs_.end() || now - it->second.used < kLinkRateFresh) return Duration{0};
-  const bool tells = bytes >= kLinkRateBytes || !(it->second.bytes > 0);
+  const bool tells = bytes >= kLinkRateBytes || !it->second.known();
   return tells ? spare_ : Duration{0};
 }
 

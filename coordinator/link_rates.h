@@ -11,6 +11,10 @@ namespace headrace::coordinator {
 // How fast KV goes from one worker to another, learned from hand-offs that worked: nobody else
 // knows what lies between two workers. One that looks twice as fast as what was known replaces it,
 // since none can look faster than the link is; else each counts by its bytes, the newer the more.
+// A pair that looks slow is not used, and a single hand-off may have been late for the machine
+// alone. So nothing is believed before kLinkRateTimes of them, and one that looks less than half as
+// fast as what was known only together with the next one that does; but one of kLinkRateWire at
+// once.
 //
 // A pair that looks slow, for its link or for its prefill worker, would never be used again, and so
 // nobody would see that it has become fast. Therefore all requests together put aside a part of
@@ -34,8 +38,12 @@ class LinkRates {
 
  private:
   struct Learned {
-    double bytes = 0;  // none: the rate is not known
+    double bytes = 0;
     double seconds = 0;
+    uint32_t times = 0;  // that told something, up to kLinkRateTimes
+    Duration wire{};     // of them, up to kLinkRateWire
+    bool doubt = false;  // the last one looked slow, and does not count yet
+    bool known() const { return times >= kLinkRateTimes || wire >= kLinkRateWire; }
     Instant used{};
   };
   Learned& at(WorkerPair pair);

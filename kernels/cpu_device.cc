@@ -74,7 +74,10 @@ class CpuDevice final : public Device {
   void run(const QuantizeRows& op) override { timed(op, bodies_.quantize_rows); }
   void run(const MatMul& op) override { timed(op, op, {}); }
   void run(const MatMulRope& op) override {
-    KERNELS_CHECK(op.rope.kv.layout.head_dim % 2 == 0);  // no pair across tiles
+    const KvLayout& l = op.rope.kv.layout;
+    KERNELS_CHECK(l.head_dim % 2 == 0);  // no pair across tiles
+    KERNELS_CHECK(l.type == KvType::kF16 && l.order == KvOrder::kLanes);
+    KERNELS_CHECK(op.w.rows == (op.rope.heads + 2 * l.kv_heads) * l.head_dim);
     timed(op, product_of(op), {bodies_.rotate, &op});
   }
   bool pairs() const override { return true; }

@@ -129,7 +129,8 @@ class HandoffReceiver {
     std::unique_ptr<HandoffLane> lane;
     uint32_t slots_due = 0;   // that P has posted and that have not come
     Instant slots_vouched{};  // P said last that these are posted
-    Instant slots_moved{};    // one came last, or the first was announced
+    uint32_t slots_lent = 0;  // of these, for which the lane has one of ours
+    Instant slots_moved{};    // one came last, or the first was lent
     Duration slots_wire{};    // of the lane's slots that links_ knows of
     LaneEnding ending = LaneEnding::kOver;
     bool over = false;  // kept for its lane only, or not at all

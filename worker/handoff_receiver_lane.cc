@@ -52,14 +52,14 @@ Status HandoffReceiver::on(const ChannelPtr& channel, const ReceiveGrant& grant,
   }
   if (channel->slots_due >= blocks_of(grant) - channel->block)
     return wrong("more slots than blocks that have not come");
-  if (channel->slots_due++ == 0) {
-    channel->slots_vouched = channel->slots_moved = strand_->now();
-  }
-  host_.memory.stage->lend(kernels::CopyWay::kIn,
-                           [weak = std::weak_ptr(channel)](const BlockStage::SlotPtr& slot) {
-                             const auto c = weak.lock();
-                             if (c && !c->over) c->lane->post(slot, slot->device().size());
-                           });
+  if (channel->slots_due++ == 0) channel->slots_vouched = strand_->now();
+  host_.memory.stage->lend(kernels::CopyWay::kIn, [strand = strand_, weak = std::weak_ptr(channel)](
+                                                      const BlockStage::SlotPtr& slot) {
+    const auto c = weak.lock();
+    if (!c || c->over) return;
+    if (c->slots_lent++ == 0) c->slots_moved = strand->now();
+    c->lane->post(slot, slot->device().size());
+  });
   return {};
 }
 
@@ -68,12 +68,13 @@ void HandoffReceiver::vouch(Channel& channel, const handoff::Alive& alive) {
 }
 
 // Whether slots of ours wait for what P has not posted: it does not vouch for all that it has
-// announced, or none has moved for as long as it waits itself. (It may see one move before we do.)
+// announced, or none has moved for as long as it waits itself, though the lane has slots of ours.
+// (It may see one move before we do.)
 bool HandoffReceiver::slots_late(Channel& channel) {
   if (channel.slots_due == 0) return false;
   const Instant now = strand_->now();
   const bool late = now - channel.slots_vouched >= options_.silence ||
-                    now - channel.slots_moved >= options_.stall;
+                    (channel.slots_lent > 0 && now - channel.slots_moved >= options_.stall);
   if (late) channel.ending = LaneEnding::kStalled;
   return late;
 }
@@ -82,8 +83,9 @@ bool HandoffReceiver::slots_late(Channel& channel) {
 void HandoffReceiver::slot_moved(const ChannelPtr& channel, BlockStage::SlotPtr slot,
                                  size_t bytes) {
   if (channel->over) return;
-  CHECK(channel->slots_due > 0);
+  CHECK(channel->slots_due > 0 && channel->slots_lent > 0);
   --channel->slots_due;
+  --channel->slots_lent;
   const ReceiveGrant& grant = expected_.at(channel->transfer).grant;
   const uint64_t blocks = bytes / layout_.block_bytes;
   if (blocks == 0 || bytes % layout_.block_bytes != 0 ||

@@ -253,7 +253,9 @@ void NcclPairs::abort(NcclPair& pair) {
 void NcclPairs::on_aborted(CommNo comm, const Status& status) {
   NcclPair* pair = find(comm);
   if (!pair || pair->state != State::kAborting) return;  // too late, it is lost
-  if (!status.ok()) return lose(*pair, status.message);
+  // Where nothing was launched there is nothing that could still write.
+  if (!status.ok() && (turn_.moves(comm) || ++leaked_ > kNcclLeakedMax))
+    return lose(*pair, status.message);
   pairs_.erase(comm);
   turn_.end_abort(comm);
   seat();

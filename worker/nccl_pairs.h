@@ -57,13 +57,16 @@ struct NcclPair {
   bool begun() const { return state == State::kOpening || state == State::kOpen; }
 };
 
+constexpr uint32_t kNcclLeakedMax = 16;
+
 // The communicators of one device, one for each pair of a prefill and a decode worker, made when
 // first used, and the lanes over them (notes: nccl_notes.h; order: nccl_turn.h). An id is minted
 // only when the peer has said that it is ready. Every wait has a deadline; what runs into one is
 // aborted at both ends, and its peer gets tcp for a while. A communicator ends by being aborted
 // even when it is idle: finalize would wait for the peer. What cannot be aborted, or not in time,
 // is lost, with the slots that it uses; then health() says that the process has to be started
-// again.
+// again. An abort that fails where nothing was under way costs the communicator alone, up to
+// kNcclLeakedMax of them.
 class NcclPairs : public LaneSource {
  public:
   NcclPairs(std::shared_ptr<Strand> strand, NcclDriver& driver, const NcclOptions& options);
@@ -147,6 +150,7 @@ class NcclPairs : public LaneSource {
   uint32_t unused_ = 0;        // minted and not used, those at hand included
   std::vector<NcclId> spare_;  // that nobody has heard of
   uint64_t broken_ = 0;
+  uint32_t leaked_ = 0;  // communicators whose abort failed
   Status health_;
 };
 

@@ -153,7 +153,6 @@ bool NcclThread::Body::move_on(Lock& lock) {
     if (!move->comm->usable()) return true;  // meanwhile
     if (!result) move->comm->failed = true;
     if (!result || *result == Step::kDone) {
-      if (move->mark) library->drop(move->mark);
       std::erase(moves, move);
       tell(move->done, result ? Status() : std::move(result).error());
       return true;
@@ -186,7 +185,10 @@ Result<NcclLibrary::Step> NcclThread::Body::step(Lock& lock, Move& move, bool be
       return Step::kPending;
     }
     // An error of the communicator's tells why the device does not come to it.
-    if (Result<Step> polled = nccl.poll(comm); !polled) return polled;
+    if (Result<Step> polled = nccl.poll(comm); !polled) {
+      nccl.drop(std::exchange(move.mark, nullptr));
+      return polled;
+    }
     if (behind) return Step::kPending;
     Result<Step> reached = nccl.reached(move.mark);
     if (!reached || *reached == Step::kDone) move.mark = nullptr;
@@ -223,10 +225,14 @@ void NcclThread::Body::end(const std::shared_ptr<Comm>& comm, const Done& done) 
   Status status;
   if (comm->handle) status = library->abort(comm->handle);
   lock.lock();
+  std::vector<NcclLibrary::Mark> marks;
   std::erase_if(moves, [&](const std::shared_ptr<Move>& move) {
-    if (move->comm == comm && move->mark) library->drop(move->mark);
+    if (move->comm == comm && move->mark) marks.push_back(move->mark);
     return move->comm == comm;
   });
+  lock.unlock();  // the device's driver may wait
+  for (const NcclLibrary::Mark mark : marks) library->drop(mark);
+  lock.lock();
   comms.erase(comm->no);
   changed.notify_all();
   tell(done, std::move(status));

@@ -94,6 +94,11 @@ void NcclTurn::end_abort(CommNo comm) {
   pump();
 }
 
+bool NcclTurn::moves(CommNo comm) const {
+  const auto is = [comm](const Current& b) { return b && b->comm == comm && b->running; };
+  return is(out_) || is(in_);
+}
+
 void NcclTurn::lose(CommNo comm, const Status& why) {
   lost_ = true;
   for (Current* batch : {&out_, &in_}) {

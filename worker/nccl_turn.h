@@ -46,6 +46,7 @@ class NcclTurn {
   void wake() { pump(); }         // a communicator is open
   void begin_abort(CommNo comm);  // what is not launched is dropped; nothing is launched until
   void end_abort(CommNo comm);    // it is over, with what it was doing
+  bool moves(CommNo comm) const;  // a batch of it was launched and has not ended
   void lose(CommNo comm, const Status& why);  // it never is: the turn stands still
   void sweep();
 

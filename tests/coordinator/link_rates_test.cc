@@ -17,12 +17,48 @@ double rate(const LinkRates& rates, WorkerPair pair = kPair) {
   return time ? 1e6 / std::chrono::duration<double>(*time).count() : 0;
 }
 
+// The same as often as is believed.
+void learn(LinkRates& rates, uint64_t bytes, Duration wire) {
+  for (uint32_t i = 0; i < kLinkRateTimes; ++i) rates.learn(kPair, bytes, wire, kNow);
+}
+
 }  // namespace
+
+TEST_CASE("one hand-off that was late is not believed, whichever it was; a long one is") {
+  LinkRates rates;
+  for (const size_t late : {0u, 1u, 2u, 5u}) {
+    CAPTURE(late);
+    const WorkerPair pair{WorkerId{10 + late}, WorkerId{2}};
+    for (size_t i = 0; i < 6; ++i) {
+      rates.learn(pair, 10 * kMega, i == late ? 400ms : 20ms, kNow);
+      if (i + 1 < kLinkRateTimes) CHECK_FALSE(rates.transfer(pair, kMega));
+    }
+    CHECK(rate(rates, pair) == doctest::Approx(5e8));
+  }
+  SUBCASE("two are, of a link that was fast") {
+    const WorkerPair pair{WorkerId{10}, WorkerId{2}};
+    rates.learn(pair, 10 * kMega, 400ms, kNow);
+    CHECK(rate(rates, pair) == doctest::Approx(5e8));
+    rates.learn(pair, 10 * kMega, 400ms, kNow);
+    CHECK(rate(rates, pair) < 1e8);
+  }
+  SUBCASE("of one that nobody knows, three") {
+    rates.learn(kPair, kMega, 40ms, kNow);
+    rates.learn(kPair, kMega, 40ms, kNow);
+    CHECK_FALSE(rates.transfer(kPair, kMega));
+    rates.learn(kPair, kMega, 40ms, kNow);
+    CHECK(rate(rates) == doctest::Approx(25e6));
+  }
+  SUBCASE("a single one that takes longer says enough") {
+    rates.learn(kPair, kMega, kLinkRateWire, kNow);
+    CHECK(rate(rates) == doctest::Approx(2e6));
+  }
+}
 
 TEST_CASE("a pair's rate follows its hand-offs") {
   LinkRates rates;
   CHECK_FALSE(rates.transfer(kPair, kMega));
-  rates.learn(kPair, 10 * kMega, 100ms, kNow);
+  learn(rates, 10 * kMega, 100ms);
   CHECK(rate(rates) == doctest::Approx(1e8));
   CHECK_FALSE(rates.transfer({WorkerId{2}, WorkerId{1}}, kMega));
   rates.learn(kPair, 10 * kMega, 125ms, kNow);  // 80 MB/s
@@ -30,7 +66,7 @@ TEST_CASE("a pair's rate follows its hand-offs") {
   CHECK(rate(rates) < 100e6);
   SUBCASE("that is slow now: it shows at once, since the slow ones take the time") {
     rates.learn(kPair, 10 * kMega, 10s, kNow);
-    CHECK(rate(rates) < 2e6);
+    CHECK(rate(rates) < 3e6);
   }
   SUBCASE("a small one that is slow has only begun") {
     for (int i = 0; i < 5; ++i) rates.learn(kPair, kLinkRateBytes, 33ms, kNow);  // 2 MB/s
@@ -50,7 +86,7 @@ TEST_CASE("what tells nothing, or cannot be, does not count") {
   rates.learn(kPair, kLinkRateBytes, Duration::min(), kNow);
   rates.learn(kPair, kLinkRateBytes, Duration::max(), kNow);
   CHECK(rates.size() == 0);
-  rates.learn(kPair, std::numeric_limits<uint64_t>::max(), 1ns, kNow);
+  learn(rates, std::numeric_limits<uint64_t>::max(), 1ns);
   CHECK(*rates.transfer(kPair, kMega) == Duration{0});
   rates.learn({WorkerId{3}, WorkerId{2}}, kLinkRateBytes, kLinkWireMax, kNow);
   CHECK(*rates.transfer({WorkerId{3}, WorkerId{2}}, std::numeric_limits<uint64_t>::max()) ==

@@ -46,6 +46,23 @@ TEST_CASE("only sequences that ask are sampled, each on its own") {
   CHECK(alone.sampled[0] == done.sampled[1]);
 }
 
+TEST_CASE("KV for less than a context serves all the positions that it has room for") {
+  EngineOptions few, many;
+  few.blocks = 2;
+  many.blocks = 64;
+  few.keep_logits = many.keep_logits = true;
+  const auto small = tiny("q8_0", few), large = tiny("q8_0", many);
+  REQUIRE(small->card().context > 32);
+  std::vector<Token> prompt;
+  for (Token t = 0; t < 31; ++t) prompt.push_back(t * 7);
+  for (ModelEngine* engine : {small.get(), large.get()}) {
+    run(*engine, Step{{sequence({0, 1}, 0, prompt, false)}});
+    run(*engine, Step{{sequence({0, 1}, 31, {5}, true)}});  // the last position
+  }
+  CHECK(small->last_logits() == large->last_logits());
+  CHECK(small->last_logits()[0].size() == 259);
+}
+
 TEST_CASE("a step tells what it cost") {
   const auto engine = tiny();
   const StepDone done = run(*engine, Step{{sequence({0}, 0, {1, 2, 3}, true)}});
@@ -64,8 +81,8 @@ TEST_CASE("a step tells what it cost") {
     if (kernels::is_product(a.op)) products += a.cost;
   CHECK(products.weight_bytes == engine->card().cost.weight_bytes);
   // Beside the products: 11 a value of SwiGLU (96), 3 a rotated value of q (64) and k (32).
-  CHECK(products.flops == 3 * engine->card().cost.flops_per_token +
-                              engine->card().cost.head_flops + 2 * 3 * (11 * 96 + 3 * (64 + 32)));
+  CHECK(products.flops == 3 * engine->card().cost.flops_per_token + engine->card().cost.head_flops +
+                              2 * 3 * (11 * 96 + 3 * (64 + 32)));
   CHECK(find("attention").runs == 2);
   CHECK(find("sample").runs == 1);
 }

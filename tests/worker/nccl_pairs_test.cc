@@ -115,6 +115,26 @@ TEST_CASE("an abort that hangs: slots lost, process sick, all lanes fail") {
   CHECK(d.pairs.health().ok());
 }
 
+TEST_CASE(
+    "one that fails where nothing was under way costs the communicator alone, so many times") {
+  World w;
+  NcclSide p(w.world, w.fabric, "p", 1, {}), d(w.world, w.fabric, "d", 2, {});
+  d.driver.faults.fail_abort = true;
+  d.driver.faults.fail_init = true;
+  for (uint32_t i = 0; i <= kNcclLeakedMax; ++i) {
+    CHECK(d.pairs.health().ok());
+    NcclWay way(w.world, p, d);
+    way.post_all();
+    CHECK(NcclWay::run(w.world, {&p, &d}, [&] { return !way.at_d.failed.ok(); }));
+    way.d->close(LaneEnding::kOver);
+    way.p->close(LaneEnding::kOver);
+    w.world.run_for(45s);  // its peer gets lanes again
+    CHECK(way.d->state() == LaneState::kQuiet);
+    CHECK(d.pairs.pairs() == (i < kNcclLeakedMax ? 0 : 1));
+  }
+  CHECK(!d.pairs.health().ok());
+}
+
 TEST_CASE("an abort that fails proves nothing: slots lost, process sick") {
   World w;
   NcclSide p(w.world, w.fabric, "p", 1, {}), d(w.world, w.fabric, "d", 2, {});
