@@ -101,6 +101,8 @@ class CpuDevice final : public Device {
     timed(op, bodies_.sample, scratch(sample_scratch_bytes(op, pool_.threads())));
   }
 
+  bool pin_threads() override { return pool_.pin(); }
+
   std::vector<OpAccount> take_accounts() override { return accounts_.take(); }
 
  private:

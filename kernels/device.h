@@ -93,6 +93,9 @@ class Device {
   // Here one after the other.
   virtual void run(const MatMulRope& op);
 
+  // Keeps each of its threads, the caller first, on a processor of its own; false: it cannot.
+  virtual bool pin_threads() { return false; }
+
   // Accounts by operation since the last call; then they begin anew.
   virtual std::vector<OpAccount> take_accounts() = 0;
 };

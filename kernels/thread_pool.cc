@@ -1,5 +1,8 @@
 #include "kernels/thread_pool.h"
 
+#include <pthread.h>
+#include <sched.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -125,6 +128,25 @@ ThreadPool::~ThreadPool() {
   state_->announce(state_->job.load() + 1);
   for (auto& worker : state_->workers) worker.join();
   delete state_;
+}
+
+bool ThreadPool::pin() {
+  cpu_set_t usable;
+  CPU_ZERO(&usable);
+  if (sched_getaffinity(0, sizeof usable, &usable) != 0 || CPU_COUNT(&usable) < threads_)
+    return false;
+  int cpu = -1;
+  for (int t = 0; t < threads_; ++t) {
+    do ++cpu;
+    while (!CPU_ISSET(cpu, &usable));
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    const pthread_t thread =
+        t == 0 ? pthread_self() : state_->workers[static_cast<size_t>(t - 1)].native_handle();
+    if (pthread_setaffinity_np(thread, sizeof one, &one) != 0) return false;
+  }
+  return true;
 }
 
 void ThreadPool::run(int64_t n, int64_t grain, Body body, void* context) {

@@ -30,6 +30,10 @@ class ThreadPool {
 
   int threads() const { return threads_; }
 
+  // From now on each thread, the caller first, stays on a processor of its own, of those that the
+  // caller may use. False, and nothing is changed: they are fewer than the threads.
+  bool pin();
+
   // Calls body on ranges that cover [0, n) once each. Every range begins at a multiple of `grain`
   // (>= 1); there are at most kChunksPerThread * threads() of them. With one range or one thread
   // the caller does it all, in one call. `body` must not throw.

@@ -127,6 +127,7 @@ void ModelEngine::check(const Step& step) const {
 }
 
 void ModelEngine::loop() {
+  if (options_.pin_threads) device_->pin_threads();  // this one is the device's caller
   for (;;) {
     std::pair<Step, std::function<void(StepDone)>> job;
     {

@@ -25,6 +25,7 @@ struct EngineOptions {
   uint32_t blocks = 0;         // KV blocks; at least one
   uint32_t rows_max = 512;     // of a step
   int load_threads = 0;        // <= 0: all that the process may use
+  bool pin_threads = false;    // if the device can: see Device::pin_threads
   bool keep_logits = false;    // for last_logits()
   // What becomes of the process when the device fails for good; told why. Null: one line on
   // stderr, then the end, kDeviceLostExit. If it returns, steps sample nothing but kNumeric.

@@ -60,6 +60,18 @@ Status check_blocks(const ModelCard& card, uint32_t blocks, uint64_t memory) {
                                       human_bytes(static_cast<double>(memory)) + " are available");
 }
 
+Status check_pinning(const EngineOptions& options) {
+  if (!options.pin_threads) return {};
+  if (!cpu_path_of(options.device))
+    return error(Errc::kInvalid,
+                 "--pin-threads is for processors, and device " + options.device + " is none");
+  const int usable = usable_threads(0);
+  if (options.threads <= usable) return {};
+  return error(Errc::kInvalid, "--pin-threads: " + std::to_string(options.threads) +
+                                   " threads, and this process may use " + std::to_string(usable) +
+                                   " processors");
+}
+
 worker::WorkerOptions LoadedModel::worker_options(Role role, std::string name) const {
   worker::WorkerOptions options;
   options.role = role;
@@ -92,6 +104,7 @@ Result<LoadedModel> load_model(const std::string& path, const EngineOptions& opt
   if (options.gpu_share < 1 && !gpu_of(options.device))
     return error(Errc::kInvalid,
                  "--gpu-share is for GPUs, and device " + options.device + " is none");
+  if (Status s = check_pinning(options); !s.ok()) return s;
 
   auto device =
       make_device(options.device, options.threads, options.kv_type, options.prefill_library);
@@ -123,6 +136,7 @@ Result<LoadedModel> load_model(const std::string& path, const EngineOptions& opt
             " are free for this worker, and none of it is left for KV beside weights and "
             "working memory: a larger --gpu-share, fewer workers on this GPU, or --kv-blocks");
   engine.load_threads = options.threads;
+  engine.pin_threads = options.pin_threads;
   auto made = worker::ModelEngine::create(loaded.file, std::move(*device), engine, part(begun, 1));
   if (!made) return made.error();
   loaded.engine = std::move(*made);

@@ -41,5 +41,7 @@ uint32_t choose_gpu_blocks(const ModelCard& card, uint32_t rows, uint64_t free);
 uint64_t share_of(uint64_t memory, double share);
 // kOverloaded, with both numbers, when so many blocks do not fit into the memory.
 Status check_blocks(const ModelCard& card, uint32_t blocks, uint64_t memory_available);
+// Whether --pin-threads, if asked for, can be done: on processors, one for each thread.
+Status check_pinning(const EngineOptions& options);
 
 }  // namespace headrace::cli

@@ -49,7 +49,8 @@ std::optional<int> gpu_of(const std::string& name) {
 std::string check_device_name(const std::string& name) {
   if (name == "reference" || cpu_path_of(name) || gpu_of(name)) return {};
   return "no device '" + name +
-         "': there are auto, cpu, cpu:portable, cpu:avx2, cpu:avx512vnni, cpu:amx, cuda:N, reference";
+         "': there are auto, cpu, cpu:portable, cpu:avx2, cpu:avx512vnni, cpu:amx, cuda:N, "
+         "reference";
 }
 
 namespace {
@@ -93,7 +94,7 @@ Result<std::unique_ptr<kernels::Device>> make_device(const std::string& name, in
   return with_kv(kernels::make_cpu_device(*path, threads), kv);
 }
 
-void EngineOptions::add_to(CLI::App& command, bool several) {
+void EngineOptions::add_device(CLI::App& command, bool several) {
   const auto known = CLI::Validator(
       [several](std::string& text) {
         std::string wrong;
@@ -119,6 +120,16 @@ void EngineOptions::add_to(CLI::App& command, bool several) {
       ->check(whole(0, kThreadsMax))
       ->capture_default_str()
       ->group("Engine");
+  // Processes that one command starts would all take the same processors.
+  if (!several)
+    command
+        .add_flag("--pin-threads", pin_threads,
+                  "Keep each computing thread on one of the processors that this process may use")
+        ->group("Engine");
+}
+
+void EngineOptions::add_to(CLI::App& command, bool several) {
+  add_device(command, several);
   command.add_option("--kv-block-tokens", block_tokens, "Tokens of a KV block: 16, 32 or 64")
       ->check(CLI::Validator(
           [](std::string& text) {

@@ -20,6 +20,7 @@ namespace headrace::cli {
 struct EngineOptions {
   std::string device = "auto";             // see parse_device
   int threads = 0;                         // 0: all that this process may use
+  bool pin_threads = false;                // a processor for each
   uint32_t block_tokens = 32;              // KV block: 16, 32 or 64 tokens
   uint32_t kv_blocks = 0;                  // 0: as many as the context of some requests needs
   std::optional<kernels::KvType> kv_type;  // none: what the device has by itself
@@ -31,12 +32,15 @@ struct EngineOptions {
   void add_to(CLI::App& command, bool several = false);
   // The same options, spelled out for a child process.
   std::vector<std::string> arguments() const;
+
+ private:
+  void add_device(CLI::App& command, bool several);
 };
 
 // "auto" is the first GPU, or else the fastest CPU path, as "cpu" is; "cpu:portable", "cpu:avx2",
-// "cpu:avx512vnni", "cpu:amx" name one; "reference" is the slow, plain one. An error lists what there is, or
-// says that this processor lacks it. `kv`: elements of its KV; a GPU has all of kernels::kKvTypes,
-// others one alone. `prefill_library`: a GPU's, too.
+// "cpu:avx512vnni", "cpu:amx" name one; "reference" is the slow, plain one. An error lists what
+// there is, or says that this processor lacks it. `kv`: elements of its KV; a GPU has all of
+// kernels::kKvTypes, others one alone. `prefill_library`: a GPU's, too.
 Result<std::unique_ptr<kernels::Device>> make_device(const std::string& name, int threads,
                                                      std::optional<kernels::KvType> kv = {},
                                                      bool prefill_library = false);

@@ -57,6 +57,23 @@ TEST_CASE("KV blocks that the memory does not hold are refused with both numbers
   CHECK(check_blocks(card, UINT32_MAX, kGiB).code == Errc::kOverloaded);
 }
 
+TEST_CASE("threads are pinned where each has a processor, and refused elsewhere") {
+  EngineOptions options;
+  options.device = "cpu:portable";
+  options.threads = 1;
+  options.pin_threads = true;
+  CHECK(check_pinning(options).ok());
+  options.threads = 1000;
+  CHECK(check_pinning(options).message.find("1000 threads, and this process may use") !=
+        std::string::npos);
+  CHECK_FALSE(load_model(test_model("tiny/q8_0.gguf"), options, 1, false));
+  options.pin_threads = false;
+  CHECK(check_pinning(options).ok());
+  options.pin_threads = true;
+  options.device = "reference";
+  CHECK(check_pinning(options).message.find("device reference is none") != std::string::npos);
+}
+
 TEST_CASE("a model is loaded with all that a worker needs") {
   EngineOptions options;
   options.device = "reference";

@@ -1,9 +1,11 @@
 #include "kernels/thread_pool.h"
 
 #include <doctest/doctest.h>
+#include <sched.h>
 
 #include <atomic>
 #include <chrono>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -116,4 +118,45 @@ TEST_CASE("pools come and go, idle or after work, and no thread misses the end")
       CHECK(sum == 1000);
     }
   }
+}
+
+namespace {
+
+// Where the calling thread may run.
+std::set<int> processors() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  REQUIRE(sched_getaffinity(0, sizeof set, &set) == 0);
+  std::set<int> all;
+  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+    if (CPU_ISSET(cpu, &set)) all.insert(cpu);
+  return all;
+}
+
+}  // namespace
+
+TEST_CASE("pinned threads have a processor each, of those that the caller may use") {
+  std::thread([] {  // what is pinned stays so
+    const std::set<int> usable = processors();
+    const auto count = static_cast<int>(usable.size());
+    ThreadPool pool(count), more(count + 1);
+    CHECK_FALSE(more.pin());
+    CHECK(processors() == usable);
+    REQUIRE(pool.pin());
+    std::vector<std::set<int>> of(static_cast<size_t>(count));
+    std::atomic<int> there{0};
+    auto f = [&](int64_t, int64_t, int thread) {
+      of[static_cast<size_t>(thread)] = processors();
+      // Each thread gets one chunk: it waits for the others.
+      for (++there; there < count;) std::this_thread::yield();
+    };
+    parallel_for(pool, count, 1, f);
+    std::set<int> all;
+    for (const auto& one : of) {
+      CHECK(one.size() == 1);
+      all.insert(one.begin(), one.end());
+    }
+    CHECK(all == usable);
+  })
+      .join();
 }

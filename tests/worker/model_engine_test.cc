@@ -1,6 +1,7 @@
 #include "worker/model_engine.h"
 
 #include <doctest/doctest.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <cmath>
@@ -61,6 +62,21 @@ TEST_CASE("KV for less than a context serves all the positions that it has room 
   }
   CHECK(small->last_logits() == large->last_logits());
   CHECK(small->last_logits()[0].size() == 259);
+}
+
+TEST_CASE("pinned threads compute the same, and nobody else is pinned") {
+  EngineOptions options;
+  options.keep_logits = true;
+  const auto free = tiny("q8_0", options);
+  options.pin_threads = true;
+  const auto pinned = tiny("q8_0", options);
+  cpu_set_t before, after;
+  REQUIRE(sched_getaffinity(0, sizeof before, &before) == 0);
+  for (ModelEngine* engine : {free.get(), pinned.get()})
+    run(*engine, Step{{sequence({0}, 0, {1, 2, 3}, true)}});
+  REQUIRE(sched_getaffinity(0, sizeof after, &after) == 0);
+  CHECK(CPU_EQUAL(&before, &after));
+  CHECK(pinned->last_logits() == free->last_logits());
 }
 
 TEST_CASE("a step tells what it cost") {
