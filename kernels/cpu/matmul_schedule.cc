@@ -30,7 +30,7 @@ int resident_tiles(const MatMul& op) {
   return std::max(1, static_cast<int>(kResidentBytes / std::max<size_t>(op.w.tile_bytes(), 1)));
 }
 
-// Pairs of tiles whose results wait in scratch for their epilogue: few enough to stay in a cache.
+// Tiles of a paired matrix whose results wait in scratch for their epilogue: few enough for a cache.
 constexpr int kPairedTiles = 16;
 
 int most_tiles(const MatMul& op, bool pairs) {
