@@ -143,7 +143,7 @@ class Strip {
   }
   HEADRACE_INLINE void fill(int u) const {
     const std::byte* from = unit(u);
-    if (job_.cold) fetch_next<kType>(job_, w_, u);
+    if (job_.cold) fetch_next<kType>(w_, job_.units, u);
     HEADRACE_UNROLL
     for (int v = 0; v < 2; v++)
       expand<kType>(from + U::kFirst + v * U::kLines * kLine, weights(u, v));

@@ -42,19 +42,20 @@ HEADRACE_INLINE __m512 halves(const std::byte* p) {
   return _mm512_cvtph_ps(_mm256_load_si256(reinterpret_cast<const __m256i*>(p)));
 }
 
-// Fetches part u of job.units of the tile behind the one at `w` into the second-level cache, from
-// four places at once: as four streams it comes faster than as one. One pass over a tile that calls
-// it with each of its units has fetched the next. Past the end of the matrix it is without effect,
-// so its addresses are not kept within bounds.
-template <WeightType kType>
-HEADRACE_INLINE void fetch_next(const TileJob& job, const std::byte* w, int u) {
-  constexpr int kPart = Unit<kType>::kSize / kLine;
+// Fetches as much as one of `units` units at `w`, the one with number u, of what lies behind them into
+// the second-level cache, from four places at once: as four streams it comes faster than as one. Of
+// each unit it takes lines [kFrom, kTo): one pass that calls it with each of its units has fetched
+// that share of as many as these, and two passes with a half each fetch at an even rate. Past the
+// end of the matrix it is without effect, so its addresses are not kept within bounds.
+template <WeightType kType, int kFrom = 0, int kTo = Unit<kType>::kSize / kLine>
+HEADRACE_INLINE void fetch_next(const std::byte* w, int units, int u) {
   constexpr size_t kPlaces = 4;
-  const uintptr_t next = reinterpret_cast<uintptr_t>(w) + job.tile_bytes;
-  const size_t each = job.tile_bytes / kPlaces / kLine * kLine;
+  const size_t bytes = static_cast<size_t>(units) * Unit<kType>::kSize;
+  const uintptr_t next = reinterpret_cast<uintptr_t>(w) + bytes;
+  const size_t each = bytes / kPlaces / kLine * kLine;
   HEADRACE_UNROLL
-  for (int l = 0; l < kPart; l++) {
-    const auto i = static_cast<size_t>(u * kPart + l);
+  for (int l = 0; l < kTo - kFrom; l++) {
+    const auto i = static_cast<size_t>(kFrom * units + u * (kTo - kFrom) + l);
     const uintptr_t at = next + i % kPlaces * each + i / kPlaces * kLine;
     _mm_prefetch(reinterpret_cast<const char*>(at), _MM_HINT_T1);
   }

@@ -171,6 +171,28 @@ TEST_CASE("long sums and outliers stay close to the reference") {
   }
 }
 
+// Long enough that bodies which keep part of K in a cache take several turns, not all of a length.
+TEST_CASE("rows that are longer than a turn give the defined bits") {
+  std::mt19937 rng(11);
+  for (SourceType type : kQuantized) {
+    for (int m : {1, 5, 6, 8, 9, 12, 13, 16}) {
+      const Case c(type, 72, 130 * 32, m, rng, 1);
+      std::vector<float> truth(static_cast<size_t>(m * c.n()));
+      for (int r = 0; r < m; r++)
+        for (int n = 0; n < c.n(); n++)
+          truth[static_cast<size_t>(r * c.n() + n)] = defined(c, r, n);
+      for (auto& device : cpu_devices()) {
+        CAPTURE(device->name());
+        CAPTURE(name(c.w.matrix.type));
+        CAPTURE(m);
+        const auto y = c.run(*device);
+        CHECK(same(c.dense(y), truth));
+        CHECK(c.gaps_are(y, nullptr));
+      }
+    }
+  }
+}
+
 TEST_CASE("quantized products with f32 activations, on the reference device") {
   std::mt19937 rng(3);
   for (SourceType type : kQuantized) {
