@@ -1,7 +1,7 @@
 #include <immintrin.h>
 
 #include "kernels/cpu/bodies.h"
-#include "kernels/cpu/matmul_tiles.h"
+#include "kernels/cpu/matmul_unit.h"
 
 // AVX2. Row = lane, eight rows a vector: the four quarters of a tile. Products of bytes meet in 16
 // bits first, and never saturate there:
@@ -9,31 +9,10 @@
 //   bytes    |w| times a with w's sign: 128 * 127 * 2 = 32,512, widened at once
 // (|a| <= 127 by the definition of QuantBlock; w may be -128, whose absolute value reads as 128.)
 
-#if !defined(__clang__)
-#define HEADRACE_UNROLL _Pragma("GCC unroll 16")
-#elif __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-// Every access checked and every loop unrolled would take minutes to compile.
-#define HEADRACE_UNROLL _Pragma("clang loop unroll(disable)")
-#else
-#define HEADRACE_UNROLL _Pragma("unroll")
-#endif
-#define HEADRACE_INLINE inline __attribute__((always_inline))
-
 namespace headrace::kernels {
 namespace {
 
-constexpr int kLine = 64;
 constexpr int kQuarter = 8;  // rows of a vector
-
-template <WeightType kType>
-struct Unit {
-  static constexpr bool kBytes = kType == WeightType::kW8;
-  static constexpr bool kMinimum = kType == WeightType::kW4Min;
-  static constexpr int kFirst = kMinimum ? 2 * kLine : kLine;
-  static constexpr int kLines = kBytes ? 8 : 4;  // for 16 rows
-  static constexpr int kSize = kFirst + 2 * kLines * kLine;
-  static constexpr int kAhead = kBytes ? 3 : 4;  // units to fetch ahead in each stream
-};
 
 HEADRACE_INLINE __m256i four_bytes(const std::byte* p) {
   int v;
@@ -124,66 +103,67 @@ HEADRACE_INLINE void store(const TileJob& job, int t, int row, __m256 v) {
   _mm256_maskstore_ps(y, mask, v);
 }
 
-// V vectors of 8 rows from vector `first` of the job on.
+// One tile, V of its quarters of 8 rows at a time, in turns.
 template <WeightType kType, int T, int V>
-void strip(const TileJob& job, int first) {
+void quarters_in_turns(const TileJob& job, int tile) {
   using U = Unit<kType>;
-  constexpr int kWide = (V + 3) / 4;  // tiles side by side
-  const std::byte* w = job.w + static_cast<size_t>(first / 4) * job.tile_bytes;
-  const int quarter = first % 4;
-  const std::byte* x = job.x;
-  __m256 acc[V][T];
-  HEADRACE_UNROLL
-  for (int v = 0; v < V; v++) {
+  const std::byte* w = job.w + static_cast<size_t>(tile) * job.tile_bytes;
+  __m256 sums[4][T];
+  for (auto& quarter : sums) {
     HEADRACE_UNROLL
-    for (int t = 0; t < T; t++) acc[v][t] = _mm256_setzero_ps();
+    for (int t = 0; t < T; t++) quarter[t] = _mm256_setzero_ps();
   }
-  for (int u = 0; u < job.units; u++) {
-    if (job.cold && quarter == 0) {
-      // See the AVX-512 body: an address past the end does no harm.
-      const bool past = u + U::kAhead >= job.units;
-      const uintptr_t ahead = reinterpret_cast<uintptr_t>(w) + U::kAhead * U::kSize +
-                              (past ? (kWide - 1) * job.tile_bytes : 0);
+  for (int i = 0; i < turns(job.units); i++) {
+    const Turn part = turn(job.units, i);
+    const std::byte* begin = w + static_cast<size_t>(part.begin) * U::kSize;
+    each_pass<4 / V>([&](auto pass) __attribute__((always_inline)) {
+      __m256 acc[V][T];
       HEADRACE_UNROLL
-      for (int p = 0; p < kWide; p++) {
+      for (int v = 0; v < V; v++) {
         HEADRACE_UNROLL
-        for (int l = 0; l < U::kSize; l += kLine)
-          _mm_prefetch(reinterpret_cast<const char*>(ahead + p * job.tile_bytes + l), _MM_HINT_T0);
+        for (int t = 0; t < T; t++) acc[v][t] = sums[pass * V + v][t];
       }
-    }
-    HEADRACE_UNROLL
-    for (int v = 0; v < V; v++)
-      multiply<kType, T>(w + static_cast<size_t>(v / 4) * job.tile_bytes, quarter + v % 4, x,
-                         acc[v]);
-    w += U::kSize;
-    x += T * kQuantTokenBytes;
+      const std::byte* unit = begin;
+      const std::byte* x = job.x + static_cast<size_t>(part.begin) * T * kQuantTokenBytes;
+      for (int u = 0; u < part.units; u++) {
+        if (job.cold) fetch_next<kType, pass, 4 / V>(begin, part.units, u);
+        HEADRACE_UNROLL
+        for (int v = 0; v < V; v++) multiply<kType, T>(unit, pass * V + v, x, acc[v]);
+        unit += U::kSize;
+        x += T * kQuantTokenBytes;
+      }
+      HEADRACE_UNROLL
+      for (int v = 0; v < V; v++) {
+        HEADRACE_UNROLL
+        for (int t = 0; t < T; t++) sums[pass * V + v][t] = acc[v][t];
+      }
+    });
   }
   HEADRACE_UNROLL
-  for (int v = 0; v < V; v++) {
+  for (int v = 0; v < 4; v++) {
     HEADRACE_UNROLL
-    for (int t = 0; t < T; t++) store(job, t, (first + v) * kQuarter, acc[v][t]);
+    for (int t = 0; t < T; t++) store(job, t, tile * kTileRows + v * kQuarter, sums[v][t]);
   }
 }
 
 template <WeightType kType>
 void quant(const TileJob& job) {
-  const int vectors = 4 * job.tiles;
-  int v = 0;
-  // As many vectors as leave room for T * V results, T sums and the operands in 16 registers.
-  switch (job.tokens) {
-    case 1:
-      for (; v + 8 <= vectors; v += 8) strip<kType, 1, 8>(job, v);
-      for (; v < vectors; v += 4) strip<kType, 1, 4>(job, v);
-      return;
-    case 2:
-      for (; v < vectors; v += 4) strip<kType, 2, 4>(job, v);
-      return;
-    case 3:
-      for (; v < vectors; v += 2) strip<kType, 3, 2>(job, v);
-      return;
-    default:
-      for (; v < vectors; v += 1) strip<kType, 4, 1>(job, v);
-      return;
+  for (int tile = 0; tile < job.tiles; tile++) {
+    // As many vectors as leave room for T * V results, T sums and the operands in 16 registers.
+    switch (job.tokens) {
+      case 1:
+        quarters_in_turns<kType, 1, 4>(job, tile);
+        break;
+      case 2:
+        quarters_in_turns<kType, 2, 4>(job, tile);
+        break;
+      case 3:
+        quarters_in_turns<kType, 3, 2>(job, tile);
+        break;
+      default:
+        quarters_in_turns<kType, 4, 1>(job, tile);
+        break;
+    }
   }
 }
 

@@ -111,44 +111,34 @@ void strip(const TileJob& job, int first) {
   }
 }
 
-// Units that one half of a tile goes over before the other does. With whole tiles in turn what is
-// fetched for the next is used too late where K is long: 640 us instead of 430 for 8 x 2048 x 8192.
-constexpr int kTurn = 64;
-
 // One tile, its halves of 16 rows in turns.
 template <WeightType kType, int T>
 void halves_in_turns(const TileJob& job, int tile) {
   using U = Unit<kType>;
-  constexpr int kLines = U::kSize / kLine;
-  constexpr int kFirst = (kLines + 1) / 2;  // of them are fetched beside half 0
   const std::byte* w = job.w + static_cast<size_t>(tile) * job.tile_bytes;
   __m512 sums[2][T];
   for (auto& half : sums) {
     HEADRACE_UNROLL
     for (int t = 0; t < T; t++) half[t] = _mm512_setzero_ps();
   }
-  const int turns = (job.units + kTurn - 1) / kTurn;
-  for (int i = 0; i < turns; i++) {
-    const int begin = job.units * i / turns;
-    const int units = job.units * (i + 1) / turns - begin;
-    const std::byte* part = w + static_cast<size_t>(begin) * U::kSize;
-    HEADRACE_UNROLL
-    for (int half = 0; half < 2; half++) {
+  for (int i = 0; i < turns(job.units); i++) {
+    const Turn part = turn(job.units, i);
+    const std::byte* begin = w + static_cast<size_t>(part.begin) * U::kSize;
+    each_pass<2>([&](auto half) __attribute__((always_inline)) {
       __m512 acc[T];
       HEADRACE_UNROLL
       for (int t = 0; t < T; t++) acc[t] = sums[half][t];
-      const std::byte* unit = part;
-      const std::byte* x = job.x + static_cast<size_t>(begin) * T * kQuantTokenBytes;
-      for (int u = 0; u < units; u++) {
-        if (job.cold && half == 0) fetch_next<kType, 0, kFirst>(part, units, u);
-        if (job.cold && half == 1) fetch_next<kType, kFirst, kLines>(part, units, u);
+      const std::byte* unit = begin;
+      const std::byte* x = job.x + static_cast<size_t>(part.begin) * T * kQuantTokenBytes;
+      for (int u = 0; u < part.units; u++) {
+        if (job.cold) fetch_next<kType, half, 2>(begin, part.units, u);
         multiply<kType, T>(unit, half, x, acc);
         unit += U::kSize;
         x += T * kQuantTokenBytes;
       }
       HEADRACE_UNROLL
       for (int t = 0; t < T; t++) sums[half][t] = acc[t];
-    }
+    });
   }
   HEADRACE_UNROLL
   for (int half = 0; half < 2; half++) {

@@ -1,0 +1,83 @@
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+#include <type_traits>
+
+#include "kernels/cpu/matmul_tiles.h"
+
+// What the bodies of wide vectors share: how a unit of quantized weights lies in lines, and how
+// lines are fetched ahead. Compiled with the flags of whoever includes it.
+
+#if !defined(__clang__)
+#define HEADRACE_UNROLL _Pragma("GCC unroll 16")
+#elif __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
+// Every access checked and every loop unrolled would take minutes to compile.
+#define HEADRACE_UNROLL _Pragma("clang loop unroll(disable)")
+#else
+#define HEADRACE_UNROLL _Pragma("unroll")
+#endif
+#define HEADRACE_INLINE inline __attribute__((always_inline))
+
+namespace headrace::kernels {
+namespace {
+
+constexpr int kLine = 64;
+// Units that one part of a tile's rows goes over before the next part does. With whole tiles in
+// turn what is fetched for the next is used too late where K is long: 640 us instead of 430 for 8 x
+// 2048 x 8192.
+constexpr int kTurn = 64;
+
+template <WeightType kType>
+struct Unit {
+  static constexpr bool kBytes = kType == WeightType::kW8;
+  static constexpr bool kMinimum = kType == WeightType::kW4Min;
+  static constexpr int kFirst = kMinimum ? 2 * kLine : kLine;  // of the lines
+  static constexpr int kLines = kBytes ? 8 : 4;                // for 16 rows
+  static constexpr int kSize = kFirst + 2 * kLines * kLine;
+  static constexpr int kAhead = kBytes ? 3 : 4;  // units to fetch ahead in each stream
+};
+
+// Fetches as much as one of `units` units at `w`, the one with number u, of what lies behind them
+// into the second-level cache, from four places at once: as four streams it comes faster than as
+// one. Of each unit it takes the share of pass kPass of kPasses: one pass that calls it with each
+// of its units has fetched that share of as many as these, and all passes together fetch at an even
+// rate. Past the end of the matrix it is without effect, so its addresses are not kept within
+// bounds.
+template <WeightType kType, int kPass = 0, int kPasses = 1>
+HEADRACE_INLINE void fetch_next(const std::byte* w, int units, int u) {
+  constexpr size_t kPlaces = 4;
+  constexpr int kLines = Unit<kType>::kSize / kLine;
+  constexpr int kFrom = kLines * kPass / kPasses;
+  constexpr int kShare = kLines * (kPass + 1) / kPasses - kFrom;
+  const size_t bytes = static_cast<size_t>(units) * Unit<kType>::kSize;
+  const uintptr_t next = reinterpret_cast<uintptr_t>(w) + bytes;
+  const size_t each = bytes / kPlaces / kLine * kLine;
+  HEADRACE_UNROLL
+  for (int l = 0; l < kShare; l++) {
+    const auto i = static_cast<size_t>(kFrom * units + u * kShare + l);
+    const uintptr_t at = next + i % kPlaces * each + i / kPlaces * kLine;
+    _mm_prefetch(reinterpret_cast<const char*>(at), _MM_HINT_T1);
+  }
+}
+
+// Turn i of `turns` over a tile's units.
+struct Turn {
+  int begin, units;
+};
+inline int turns(int units) { return (units + kTurn - 1) / kTurn; }
+inline Turn turn(int units, int i) {
+  const int begin = units * i / turns(units);
+  return {begin, units * (i + 1) / turns(units) - begin};
+}
+
+// f(0), ... f(kPasses - 1), each with its number as a constant.
+template <int kPasses, int kPass = 0, class F>
+HEADRACE_INLINE void each_pass(F&& f) {
+  f(std::integral_constant<int, kPass>());
+  if constexpr (kPass + 1 < kPasses) each_pass<kPasses, kPass + 1>(f);
+}
+
+}  // namespace
+}  // namespace headrace::kernels
