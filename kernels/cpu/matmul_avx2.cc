@@ -113,8 +113,9 @@ void quarters_in_turns(const TileJob& job, int tile) {
     HEADRACE_UNROLL
     for (int t = 0; t < T; t++) quarter[t] = _mm256_setzero_ps();
   }
-  for (int i = 0; i < turns(job.units); i++) {
-    const Turn part = turn(job.units, i);
+  const Turns turns(job.units, kTurn);
+  for (int i = 0; i < turns.count; i++) {
+    const Turn part = turns[i];
     const std::byte* begin = w + static_cast<size_t>(part.begin) * U::kSize;
     each_pass<4 / V>([&](auto pass) __attribute__((always_inline)) {
       __m256 acc[V][T];
@@ -242,7 +243,9 @@ void floats(const TileJob& job) {
   }
 }
 
-void run(const TileJob& job) {
+}  // namespace
+
+void tiles_avx2(const TileJob& job) {
   switch (job.type) {
     case WeightType::kF32:
       return floats<WeightType::kF32>(job);
@@ -259,10 +262,9 @@ void run(const TileJob& job) {
   }
 }
 
-}  // namespace
-
 void matmul_avx2(const MatMul& op, ThreadPool& pool, std::byte* scratch, const Epilogue& after) {
-  run_tiles(op, pool, scratch, {.run = run, .quant_tokens = 4, .float_tokens = 4}, after);
+  run_tiles(op, pool, scratch,
+            {.run = tiles_avx2, .quant_tokens = kTokens256, .float_tokens = kTokens256}, after);
 }
 
 }  // namespace headrace::kernels

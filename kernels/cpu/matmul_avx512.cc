@@ -5,7 +5,7 @@
 
 // AVX-512 with VNNI. Row = lane: one load of weights, one dpbusd against four activation bytes that
 // are broadcast from memory, and no sum across lanes ever. A body holds T tokens times V vectors of
-// 16 rows in registers; V > 2 reads several tiles, hence several streams of memory, side by side.
+// 16 rows in registers.
 
 namespace headrace::kernels {
 namespace {
@@ -68,51 +68,8 @@ HEADRACE_INLINE void multiply(const std::byte* unit, int half, const std::byte* 
   }
 }
 
-// V vectors of 16 rows from vector `first` of the job on.
+// One tile, V of its halves of 16 rows at a time, in turns.
 template <WeightType kType, int T, int V>
-void strip(const TileJob& job, int first) {
-  using U = Unit<kType>;
-  constexpr int kWide = V / 2;  // tiles side by side
-  const std::byte* w = job.w + static_cast<size_t>(first / 2) * job.tile_bytes;
-  const std::byte* x = job.x;
-  __m512 acc[V][T];
-  HEADRACE_UNROLL
-  for (int v = 0; v < V; v++) {
-    HEADRACE_UNROLL
-    for (int t = 0; t < T; t++) acc[v][t] = _mm512_setzero_ps();
-  }
-  for (int u = 0; u < job.units; u++) {
-    // A single stream is better fetched as several, a tile ahead.
-    if (job.cold && V == 2) {
-      fetch_next<kType>(w - static_cast<size_t>(u) * U::kSize, job.units, u);
-    } else if (job.cold) {
-      // Past the end of a tile lies the next one: the first of the next strip. Past the end of the
-      // matrix a prefetch is without effect, so its address is not kept within bounds.
-      const bool past = u + U::kAhead >= job.units;
-      const uintptr_t ahead = reinterpret_cast<uintptr_t>(w) + U::kAhead * U::kSize +
-                              (past ? (kWide - 1) * job.tile_bytes : 0);
-      HEADRACE_UNROLL
-      for (int p = 0; p < kWide; p++) {
-        HEADRACE_UNROLL
-        for (int l = 0; l < U::kSize; l += kLine)
-          _mm_prefetch(reinterpret_cast<const char*>(ahead + p * job.tile_bytes + l), _MM_HINT_T1);
-      }
-    }
-    HEADRACE_UNROLL
-    for (int v = 0; v < V; v++)
-      multiply<kType, T>(w + static_cast<size_t>(v / 2) * job.tile_bytes, v % 2, x, acc[v]);
-    w += U::kSize;
-    x += T * kQuantTokenBytes;
-  }
-  HEADRACE_UNROLL
-  for (int v = 0; v < V; v++) {
-    HEADRACE_UNROLL
-    for (int t = 0; t < T; t++) store(job, t, (first + v) * kHalf, acc[v][t]);
-  }
-}
-
-// One tile, its halves of 16 rows in turns.
-template <WeightType kType, int T>
 void halves_in_turns(const TileJob& job, int tile) {
   using U = Unit<kType>;
   const std::byte* w = job.w + static_cast<size_t>(tile) * job.tile_bytes;
@@ -121,23 +78,32 @@ void halves_in_turns(const TileJob& job, int tile) {
     HEADRACE_UNROLL
     for (int t = 0; t < T; t++) half[t] = _mm512_setzero_ps();
   }
-  for (int i = 0; i < turns(job.units); i++) {
-    const Turn part = turn(job.units, i);
+  // Two tokens compute faster than lines come: shorter turns keep their loads closer together.
+  const Turns turns(job.units, T == 2 ? kTurn / 4 : kTurn);
+  for (int i = 0; i < turns.count; i++) {
+    const Turn part = turns[i];
     const std::byte* begin = w + static_cast<size_t>(part.begin) * U::kSize;
-    each_pass<2>([&](auto half) __attribute__((always_inline)) {
-      __m512 acc[T];
+    each_pass<2 / V>([&](auto pass) __attribute__((always_inline)) {
+      __m512 acc[V][T];
       HEADRACE_UNROLL
-      for (int t = 0; t < T; t++) acc[t] = sums[half][t];
+      for (int v = 0; v < V; v++) {
+        HEADRACE_UNROLL
+        for (int t = 0; t < T; t++) acc[v][t] = sums[pass * V + v][t];
+      }
       const std::byte* unit = begin;
       const std::byte* x = job.x + static_cast<size_t>(part.begin) * T * kQuantTokenBytes;
       for (int u = 0; u < part.units; u++) {
-        if (job.cold) fetch_next<kType, half, 2>(begin, part.units, u);
-        multiply<kType, T>(unit, half, x, acc);
+        if (job.cold) fetch_next<kType, pass, 2 / V>(begin, part.units, u);
+        HEADRACE_UNROLL
+        for (int v = 0; v < V; v++) multiply<kType, T>(unit, pass * V + v, x, acc[v]);
         unit += U::kSize;
         x += T * kQuantTokenBytes;
       }
       HEADRACE_UNROLL
-      for (int t = 0; t < T; t++) sums[half][t] = acc[t];
+      for (int v = 0; v < V; v++) {
+        HEADRACE_UNROLL
+        for (int t = 0; t < T; t++) sums[pass * V + v][t] = acc[v][t];
+      }
     });
   }
   HEADRACE_UNROLL
@@ -147,58 +113,41 @@ void halves_in_turns(const TileJob& job, int tile) {
   }
 }
 
-// All vectors of a job, at most `V` at a time and as evenly as tiles allow.
 template <WeightType kType, int T, int V>
-void strips(const TileJob& job) {
-  if constexpr (V == 1) {
-    for (int tile = 0; tile < job.tiles; tile++) halves_in_turns<kType, T>(job, tile);
-  } else {
-    constexpr int kWide = V / 2;
-    const int count = (job.tiles + kWide - 1) / kWide;
-    for (int i = 0; i < count; i++) {
-      const int first = job.tiles * i / count;
-      const int wide = job.tiles * (i + 1) / count - first;
-      if (wide == kWide) strip<kType, T, V>(job, 2 * first);
-      if constexpr (V == 8) {
-        if (wide == 3) strip<kType, T, 6>(job, 2 * first);
-        if (wide == 2) strip<kType, T, 4>(job, 2 * first);
-      }
-      if constexpr (V > 2) {
-        if (wide == 1) strip<kType, T, 2>(job, 2 * first);
-      }
-    }
-  }
+void tiles(const TileJob& job) {
+  for (int tile = 0; tile < job.tiles; tile++) halves_in_turns<kType, T, V>(job, tile);
 }
 
 template <WeightType kType>
 void quant(const TileJob& job) {
   static_assert(kTokens512 == 12);
-  // As many vectors as leave room for T * V results, T sums and the operands in 32 registers.
+  // One token is left to vectors of half the width, which leave fetching the time that it takes.
+  // Both halves while T * V results, T sums and the operands have room in 32 registers.
   switch (job.tokens) {
     case 1:
-      return strips<kType, 1, 8>(job);
+      return tiles_avx2(job);
     case 2:
-      return strips<kType, 2, 8>(job);
+      return tiles<kType, 2, 2>(job);
     case 3:
-      return strips<kType, 3, 4>(job);
+      return tiles<kType, 3, 2>(job);
     case 4:
-      return strips<kType, 4, 4>(job);
+      return tiles<kType, 4, 2>(job);
     case 5:
-      return strips<kType, 5, 4>(job);
+      return tiles<kType, 5, 2>(job);
     case 6:
-      return strips<kType, 6, 1>(job);
+      return tiles<kType, 6, 1>(job);
     case 7:
-      return strips<kType, 7, 1>(job);
+      return tiles<kType, 7, 1>(job);
     case 8:
-      return strips<kType, 8, 1>(job);
+      return tiles<kType, 8, 1>(job);
     case 9:
-      return strips<kType, 9, 1>(job);
+      return tiles<kType, 9, 1>(job);
     case 10:
-      return strips<kType, 10, 1>(job);
+      return tiles<kType, 10, 1>(job);
     case 11:
-      return strips<kType, 11, 1>(job);
+      return tiles<kType, 11, 1>(job);
     default:
-      return strips<kType, 12, 1>(job);
+      return tiles<kType, 12, 1>(job);
   }
 }
 

@@ -12,7 +12,6 @@ namespace {
 constexpr size_t kResidentBytes = 512 << 10;
 // Less work than this many multiply-adds is not worth waking another thread for.
 constexpr int64_t kSharedWork = 64 << 10;
-constexpr int kStreams = 4;      // tiles that a body reads side by side
 constexpr int kPackedAlone = 8;  // tokens that the caller packs by itself
 
 size_t token_bytes(WeightType type) {
@@ -30,7 +29,8 @@ int resident_tiles(const MatMul& op) {
   return std::max(1, static_cast<int>(kResidentBytes / std::max<size_t>(op.w.tile_bytes(), 1)));
 }
 
-// Tiles of a paired matrix whose results wait in scratch for their epilogue: few enough for a cache.
+// Tiles of a paired matrix whose results wait in scratch for their epilogue: few enough for a
+// cache.
 constexpr int kPairedTiles = 16;
 
 int most_tiles(const MatMul& op, bool pairs) {
@@ -125,27 +125,10 @@ class Schedule {
     };
     const int64_t work = int64_t{tiles} * kTileRows * op_.w.cols * op_.rows;
     const int64_t all = int64_t{tiles} * bands_;
-    parallel_for(pool, all, work < kSharedWork ? all : grain(tiles, threads), f);
+    parallel_for(pool, all, work < kSharedWork ? all : after_.pairs ? 2 : 1, f);
   }
 
  private:
-  // As wide as the bodies like it, but no wider than an even share for each thread allows.
-  int grain(int tiles, int threads) const {
-    const int whole = after_.pairs ? 2 : 1;
-    if (bands_ > 1) return whole;
-    int best = whole;
-    int64_t least = INT64_MAX;
-    for (int g = whole; g <= kStreams; g += whole) {
-      const int64_t units = (tiles + g - 1) / g;
-      const int64_t longest = (units + threads - 1) / threads * g;
-      if (longest <= least) {
-        least = longest;
-        best = g;
-      }
-    }
-    return best;
-  }
-
   std::byte* packed(int g) const {
     return scratch_ + static_cast<size_t>(groups_.begin(g)) * static_cast<size_t>(op_.w.units()) *
                           token_bytes(op_.w.type);

@@ -71,6 +71,9 @@ struct TilePath {
 // floats.
 constexpr int kTokens512 = 12, kFloatTokens512 = 6;
 void tiles_avx512(const TileJob& job);
+// Alike of 256-bit vectors: up to kTokens256 of either.
+constexpr int kTokens256 = 4;
+void tiles_avx2(const TileJob& job);
 
 // Packs the activations into `scratch` (matmul_scratch_bytes), then shares the tiles out. A result
 // depends on its row and its token alone, so no cut can change a bit. op.y is not used where

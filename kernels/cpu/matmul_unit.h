@@ -24,9 +24,8 @@ namespace headrace::kernels {
 namespace {
 
 constexpr int kLine = 64;
-// Units that one part of a tile's rows goes over before the next part does. With whole tiles in
-// turn what is fetched for the next is used too late where K is long: 640 us instead of 430 for 8 x
-// 2048 x 8192.
+// Units that one part of a tile's rows goes over before the next part does, fetching as many. More
+// would be used too late: with the whole of K = 8192 in turn 8 rows of 2048 took 640 us, not 430.
 constexpr int kTurn = 64;
 
 template <WeightType kType>
@@ -36,7 +35,6 @@ struct Unit {
   static constexpr int kFirst = kMinimum ? 2 * kLine : kLine;  // of the lines
   static constexpr int kLines = kBytes ? 8 : 4;                // for 16 rows
   static constexpr int kSize = kFirst + 2 * kLines * kLine;
-  static constexpr int kAhead = kBytes ? 3 : 4;  // units to fetch ahead in each stream
 };
 
 // Fetches as much as one of `units` units at `w`, the one with number u, of what lies behind them
@@ -62,15 +60,18 @@ HEADRACE_INLINE void fetch_next(const std::byte* w, int units, int u) {
   }
 }
 
-// Turn i of `turns` over a tile's units.
+// A tile's units in turns of nearly the same length, `most` at most.
 struct Turn {
   int begin, units;
 };
-inline int turns(int units) { return (units + kTurn - 1) / kTurn; }
-inline Turn turn(int units, int i) {
-  const int begin = units * i / turns(units);
-  return {begin, units * (i + 1) / turns(units) - begin};
-}
+struct Turns {
+  int units, count;
+  Turns(int all, int most) : units(all), count((all + most - 1) / most) {}
+  Turn operator[](int i) const {
+    const int begin = units * i / count;
+    return {begin, units * (i + 1) / count - begin};
+  }
+};
 
 // f(0), ... f(kPasses - 1), each with its number as a constant.
 template <int kPasses, int kPass = 0, class F>
