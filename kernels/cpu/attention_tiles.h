@@ -41,47 +41,60 @@ void find_pages(const Attention& op, const uint32_t* blocks, int32_t kv_head, in
   }
 }
 
-// Fetches the slice that comes next, keys and values, while this one is computed: a few lines at a
-// time and in turn from all its pages, which memory serves better than one page after the other.
-struct Ahead {
-  const uint16_t* const* pages = nullptr;
-  int64_t count = 0;  // of pages
-  int64_t left = 0;   // lines to fetch
-  int64_t page = 0;   // where the next one is
-  int64_t at = 0;     // elements into it
-  int64_t half = 0;   // of all lines
-
+// Fetches the slice that comes next, keys and values, while this one is computed: page after page,
+// a pair of lines with each step. It is worked on as a copy, in registers.
+class Ahead {
+ public:
   Ahead() = default;
   Ahead(const SlicePages& next, int64_t page_bytes)
-      : pages(next.k),
-        count(next.count),
-        left(next.count * page_bytes / 64),
-        half((left + 1) / 2) {}
-  // Pairs of lines; may go on a little beyond the last one, where a prefetch is without effect.
+      : pages_(next.k),
+        left_(next.count),
+        page_(page_bytes / 2),
+        half_((next.count * page_bytes / kPair + 1) / 2) {
+    turn();
+  }
+  bool over() const { return at_ == nullptr; }
+  // At least one pair; stops at the last.
   void fetch(int64_t pairs) {
-    for (left -= 2 * pairs; pairs > 0; --pairs) {
-      prefetch(pages[page] + at);
-      prefetch(pages[page] + at + 32);
-      if (++page == count) {
-        page = 0;
-        at += 64;
-      }
-    }
+    do {
+      prefetch(at_);
+      prefetch(at_ + kPair / 4);
+      at_ += kPair / 2;
+      if (at_ >= end_) turn();
+    } while (--pairs > 0 && at_ != nullptr);
   }
   // So many pairs with each of `steps` steps that about half of all lines are fetched in them.
-  int64_t share(int64_t steps) const { return steps > 0 ? (half / 2 + steps - 1) / steps : 0; }
+  int64_t share(int64_t steps) const { return steps > 0 ? (half_ + steps - 1) / steps : 0; }
+
+ private:
+  static constexpr int64_t kPair = 128;  // bytes
+
+  void turn() {
+    at_ = nullptr;
+    if (left_-- <= 0) return;
+    at_ = *pages_++;
+    end_ = at_ + page_;
+  }
+
+  const uint16_t* at_ = nullptr;  // what is next; null: nothing
+  const uint16_t* end_ = nullptr;
+  const uint16_t* const* pages_ = nullptr;
+  int64_t left_ = 0;  // pages
+  int64_t page_ = 0;  // elements of one
+  int64_t half_ = 0;  // pairs of half the slice
 };
 
 // Scores of H queries for V vectors of 16 keys.
 template <int H, int V>
 void score(const uint16_t* const (&k)[V], int64_t tokens, int32_t dim, const float* q,
-           int64_t q_stride, float* to, Ahead& ahead, int64_t share) {
+           int64_t q_stride, float* to, Ahead& shared, int64_t share) {
+  Ahead ahead = shared;
   Lanes acc[H][V];
   for (int h = 0; h < H; ++h) {
     for (int i = 0; i < V; ++i) acc[h][i] = splat(0);
   }
   for (int64_t d = 0; d < dim; ++d) {
-    if (ahead.left > 0) ahead.fetch(share);
+    if (!ahead.over()) ahead.fetch(share);
     Lanes x[V];
     for (int i = 0; i < V; ++i) x[i] = load_half(k[i] + d * tokens);
     for (int h = 0; h < H; ++h) {
@@ -89,6 +102,7 @@ void score(const uint16_t* const (&k)[V], int64_t tokens, int32_t dim, const flo
       for (int i = 0; i < V; ++i) acc[h][i] = fma(x[i], b, acc[h][i]);
     }
   }
+  shared = ahead;
   for (int h = 0; h < H; ++h) {
     for (int i = 0; i < V; ++i) store(to + h * kScoreStride + 16 * i, acc[h][i]);
   }
@@ -130,12 +144,13 @@ void weigh(float* s, int32_t keys, float* partial) {
 
 // Adds the weighted values of keys [from, to) to C vectors of H queries.
 template <int H, int C>
-void weighted(const SlicePages& pages, Ahead& ahead, int64_t tokens, int64_t dim, const float* w,
+void weighted(const SlicePages& pages, Ahead& shared, int64_t tokens, int64_t dim, const float* w,
               int32_t from, int32_t to, int64_t at, float* o, int64_t o_stride) {
   Lanes acc[H][C];
   for (int h = 0; h < H; ++h) {
     for (int c = 0; c < C; ++c) acc[h][c] = load(o + h * o_stride + 16 * c);
   }
+  Ahead ahead = shared;
   const int64_t share = ahead.share(to - from);
   for (int32_t key = from; key < to;) {
     const int32_t page = static_cast<int32_t>(key / tokens);
@@ -143,7 +158,7 @@ void weighted(const SlicePages& pages, Ahead& ahead, int64_t tokens, int64_t dim
     const int64_t left = to - key, stop = left < tokens - t ? t + left : tokens;
     const uint16_t* v = pages.v[page] + at;
     for (; t < stop; ++t, ++key) {
-      if (ahead.left > 0) ahead.fetch(share);
+      if (!ahead.over()) ahead.fetch(share);
       Lanes x[C];
       for (int c = 0; c < C; ++c) x[c] = load_half(v + t * dim + 16 * c);
       for (int h = 0; h < H; ++h) {
@@ -152,6 +167,7 @@ void weighted(const SlicePages& pages, Ahead& ahead, int64_t tokens, int64_t dim
       }
     }
   }
+  shared = ahead;
   for (int h = 0; h < H; ++h) {
     for (int c = 0; c < C; ++c) store(o + h * o_stride + 16 * c, acc[h][c]);
   }
