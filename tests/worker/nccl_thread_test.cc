@@ -109,6 +109,14 @@ struct Rig {
     return strand->run_until(
         [&] { return std::find(told.begin(), told.end(), what) != told.end(); });
   }
+  // The device has so many moves before it and has ended none of them: for libraries whose marks
+  // hang.
+  bool device_is_at(int moves) {
+    return strand->run_until([&] {
+      const std::lock_guard lock(library->mutex);
+      return library->marks == moves;
+    });
+  }
   void open(uint32_t no) {
     thread->open(CommNo{no}, {}, {}, LaneEnd::kPrefill, note("open" + std::to_string(no)));
     REQUIRE(comes("open" + std::to_string(no)));
@@ -121,10 +129,7 @@ TEST_CASE("moves are told in their order, whenever each was looked at") {
   rig.library->set(rig.library->hangs[SlowLibrary::kReached], true);
   rig.thread->send(CommNo{1}, std::span(rig.memory).first(1), rig.note("first"));
   rig.thread->send(CommNo{1}, std::span(rig.memory).first(2), rig.note("second"));
-  REQUIRE(rig.strand->run_until([&] {
-    const std::lock_guard lock(rig.library->mutex);
-    return rig.library->made == 2;
-  }));
+  REQUIRE(rig.device_is_at(2));
   {
     const std::lock_guard lock(rig.library->mutex);
     rig.library->first_seems_late = true;
@@ -171,10 +176,7 @@ TEST_CASE("a communicator that fails while the device is at it leaves no mark be
   rig.open(1);
   rig.library->set(rig.library->hangs[SlowLibrary::kReached], true);
   rig.thread->send(CommNo{1}, rig.memory, rig.note("a"));
-  CHECK(rig.strand->run_until([&] {
-    const std::lock_guard lock(rig.library->mutex);
-    return rig.library->marks == 1;
-  }));
+  REQUIRE(rig.device_is_at(1));
   {
     const std::lock_guard lock(rig.library->mutex);
     rig.library->broken = error(Errc::kInternal, "the peer is gone");
@@ -189,10 +191,7 @@ TEST_CASE("what is under way when the abort comes is not heard of again") {
   rig.open(1);
   rig.library->set(rig.library->hangs[SlowLibrary::kReached], true);
   rig.thread->send(CommNo{1}, rig.memory, rig.note("a"));
-  CHECK(rig.strand->run_until([&] {
-    const std::lock_guard lock(rig.library->mutex);
-    return rig.library->marks == 1;
-  }));
+  REQUIRE(rig.device_is_at(1));
   rig.thread->abort(CommNo{1}, rig.note("aborted"));
   CHECK(rig.comes("aborted"));
   rig.library->set(rig.library->hangs[SlowLibrary::kReached], false);
