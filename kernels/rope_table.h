@@ -4,6 +4,11 @@
 
 namespace headrace::kernels {
 
+// Of the table for so many positions.
+constexpr uint64_t rope_bytes(uint64_t positions, uint64_t rotated) {
+  return positions * rotated * sizeof(float);
+}
+
 // Fills out[context][rotated/2][2] with cos and sin of position * f(i), where
 //   f(i) = base^(-2i / rotated) / freq_factors[i] / linear_factor
 // (Su et al., "RoFormer", 2021; linear scaling divides positions; freq_factors as in GGUF's

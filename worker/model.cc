@@ -64,15 +64,15 @@ int64_t Model::logit_stride() const { return (int64_t{config_.vocab} + 15) / 16 
 void Model::make_rope(uint64_t positions) {
   const LlamaConfig& c = config_;
   positions = std::min<uint64_t>(positions, c.context);
-  const uint64_t values = positions * c.rotated;
+  const uint64_t bytes = kernels::rope_bytes(positions, c.rotated);
   const auto build = [&](float* to) {
     kernels::build_rope(static_cast<int32_t>(positions), static_cast<int32_t>(c.rotated),
                         c.rope_base, c.rope_factor,
                         c.rope_divisors.empty() ? nullptr : c.rope_divisors.data(), to);
   };
-  rope_ = device_.allocate(values * kFloat);
+  rope_ = device_.allocate(bytes);
   if (device_.host_visible()) return build(rope_.as<float>());
-  std::vector<float> table(values);
+  std::vector<float> table(bytes / kFloat);
   build(table.data());
   device_.write(rope_.data(), std::as_bytes(std::span(table)));
 }

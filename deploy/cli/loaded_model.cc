@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "deploy/cli/kv_room.h"
 #include "deploy/cli/machine.h"
 #include "deploy/cli/output.h"
 #include "kernels/cuda_device.h"
@@ -40,10 +41,12 @@ uint32_t choose_gpu_blocks(const ModelCard& card, uint32_t rows, uint64_t free) 
   const uint64_t wide = uint64_t{card.dim} * 3 + uint64_t{card.ffn} * 3 +
                         uint64_t{card.head_dim} * (2 * card.heads + 2 * card.kv_heads);
   const uint64_t taken = card.cost.weight_bytes + rows * wide * kFloat +
-                         kLogitRows * card.vocab * kFloat +
-                         uint64_t{card.context} * card.head_dim * kFloat + kGpuScratch;
-  const uint64_t left = free > taken ? free - taken : 0;
-  const uint64_t blocks = left / std::max<uint64_t>(1, card.block_bytes);
+                         kLogitRows * card.vocab * kFloat + kGpuScratch;
+  const KvRoom kv{.block_bytes = card.block_bytes,
+                  .block_tokens = card.block_tokens,
+                  .context = card.context,
+                  .rotated = card.head_dim};  // at the most
+  const uint64_t blocks = kv.blocks(free > taken ? free - taken : 0);
   return static_cast<uint32_t>(std::min<uint64_t>(blocks, kBlocksMax));
 }
 

@@ -283,7 +283,7 @@ std::vector<PlanOp> plan_ops(const PlanModel& model, const PlanFormat& format,
   return ops.take();
 }
 
-uint64_t plan_model_bytes(const PlanModel& model, const PlanFormat& format) {
+uint64_t plan_weight_bytes(const PlanModel& model, const PlanFormat& format) {
   uint64_t bytes = 0;
   // A step of one row reads all matrices but the embedding, of which it reads that row.
   const auto ops =
@@ -295,8 +295,7 @@ uint64_t plan_model_bytes(const PlanModel& model, const PlanFormat& format) {
     const WeightType type = embedding_type(model, format);
     bytes += regrouped(matrix(type, model.vocab, model.dim).bytes(), type, format.group);
   }
-  const auto table = static_cast<uint64_t>(model.context) * static_cast<uint64_t>(model.rotated);
-  return bytes + table * sizeof(float);
+  return bytes;
 }
 
 uint64_t plan_activation_bytes(const PlanModel& model, int32_t rows, int32_t logits) {

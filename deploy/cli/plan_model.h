@@ -81,8 +81,8 @@ struct PlanOp {
 std::vector<PlanOp> plan_ops(const PlanModel& model, const PlanFormat& format,
                              const PlanStep& step);
 
-// What stays in memory: all weights and the table of rotations.
-uint64_t plan_model_bytes(const PlanModel& model, const PlanFormat& format);
+// All weights, as they stay in memory.
+uint64_t plan_weight_bytes(const PlanModel& model, const PlanFormat& format);
 // Activations of steps of at most so many rows, `logits` of them with logits.
 uint64_t plan_activation_bytes(const PlanModel& model, int32_t rows, int32_t logits);
 kernels::KvLayout plan_kv_layout(const PlanModel& model, kernels::KvType type);

@@ -94,8 +94,7 @@ std::string memory_text(const PlanRequest& request) {
     for (const KvType kv : kKvSizes) {
       PlanCase at = request.with(weights, kv);
       const PlanRoom room = plan_room(request.model, at);
-      const uint64_t held = room.model_bytes + room.activation_bytes;
-      Cells row = {name(weights), kv_name(kv), bytes(held), bytes(room.kv_token_bytes),
+      Cells row = {name(weights), kv_name(kv), bytes(room.resident()), bytes(room.kv_token_bytes),
                    room.blocks > 0 ? std::to_string(room.tokens()) : "does not fit"};
       for (const int32_t context : request.contexts())
         row.push_back(std::to_string(room.sequences(context)));
@@ -229,8 +228,7 @@ std::string plan_text(const PlanRequest& request) {
   std::string out = head_text(request, plan_decode(request.model, base)) + memory_text(request);
   const PlanRoom room = plan_room(request.model, base);
   if (room.sequences(request.contexts().front()) == 0) {
-    out += "\n" + format_name(base) + ": does not fit, " +
-           bytes(room.model_bytes + room.activation_bytes) + " of " +
+    out += "\n" + format_name(base) + ": does not fit, " + bytes(room.resident()) + " of " +
            human_bytes(base.machine.memory - base.machine.reserve) + "\n";
     return out + formats_text(request) + remedies_text(request);
   }

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "deploy/cli/kv_room.h"
+
 namespace headrace::cli {
 
 namespace {
@@ -85,15 +87,20 @@ uint64_t PlanRoom::sequences(int32_t context) const {
 PlanRoom plan_room(const PlanModel& model, const PlanCase& at) {
   PlanRoom room;
   const kernels::KvLayout layout = plan_kv_layout(model, at.format.kv);
-  room.model_bytes = plan_model_bytes(model, at.format);
+  room.weight_bytes = plan_weight_bytes(model, at.format);
   room.activation_bytes = plan_activation_bytes(model, at.batch + at.chunk, at.batch);
   room.kv_block_bytes = layout.block_bytes();
   room.kv_token_bytes = layout.token_bytes();
   const double left = at.machine.memory - at.machine.reserve -
-                      static_cast<double>(room.model_bytes + room.activation_bytes);
+                      static_cast<double>(room.weight_bytes + room.activation_bytes);
   if (left <= 0) return room;
-  room.kv_bytes = static_cast<uint64_t>(left);
-  room.blocks = room.kv_bytes / room.kv_block_bytes;
+  const KvRoom kv{.block_bytes = room.kv_block_bytes,
+                  .block_tokens = kPlanBlockTokens,
+                  .context = static_cast<uint64_t>(model.context),
+                  .rotated = static_cast<uint64_t>(model.rotated)};
+  room.blocks = kv.blocks(static_cast<uint64_t>(left));
+  room.rope_bytes = kv.rope_bytes(room.blocks);
+  room.kv_bytes = static_cast<uint64_t>(left) - room.rope_bytes;
   return room;
 }
 

@@ -51,13 +51,15 @@ uint64_t plan_blocks(uint64_t tokens);  // of KV that hold them
 
 // What fits into memory.
 struct PlanRoom {
-  uint64_t model_bytes = 0;
+  uint64_t weight_bytes = 0;
   uint64_t activation_bytes = 0;
+  uint64_t rope_bytes = 0;  // rotations of as many positions as the blocks hold
   uint64_t kv_block_bytes = 0;
   uint64_t kv_token_bytes = 0;
   uint64_t kv_bytes = 0;  // left for KV; 0: not even the rest fits
   uint64_t blocks = 0;
 
+  uint64_t resident() const { return weight_bytes + activation_bytes + rope_bytes; }
   uint64_t tokens() const { return blocks * kPlanBlockTokens; }
   uint64_t sequences(int32_t context) const;  // of this context, at a time
   bool holds(int32_t batch, int32_t context) const {

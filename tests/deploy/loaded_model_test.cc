@@ -47,6 +47,18 @@ TEST_CASE("a GPU holds as many blocks as its KV is smaller") {
   CHECK(bytes * 18.0 == doctest::Approx(halves * 32.0).epsilon(0.001));
 }
 
+TEST_CASE("a GPU too small for a long context's rotations still gets blocks") {
+  ModelCard card;
+  card.context = 1 << 20;
+  card.head_dim = 128;
+  card.block_tokens = 32;
+  card.block_bytes = 1 << 20;
+  // Scratch, and ten blocks with the rotations of their tokens.
+  const uint64_t need = kGiB / 4 + 10 * ((1 << 20) + 32 * 128 * 4);
+  CHECK(choose_gpu_blocks(card, 0, need) == 10);
+  CHECK(choose_gpu_blocks(card, 0, need - 1) == 9);
+}
+
 TEST_CASE("KV blocks that the memory does not hold are refused with both numbers") {
   ModelCard card;
   card.block_bytes = 1 << 20;

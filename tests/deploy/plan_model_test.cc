@@ -68,7 +68,7 @@ TEST_CASE("parameters of the published models") {
   // All of them stay in memory.
   const auto held = [](const char* shape) {
     return static_cast<double>(
-        plan_model_bytes(*plan_shape(shape), {.weights = PlanWeights::kBf16}));
+        plan_weight_bytes(*plan_shape(shape), {.weights = PlanWeights::kBf16}));
   };
   CHECK(held("1b") == doctest::Approx(2 * 1.236e9).epsilon(0.02));
   CHECK(held("8b") == doctest::Approx(2 * 8.03e9).epsilon(0.01));

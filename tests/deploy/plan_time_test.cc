@@ -175,6 +175,28 @@ TEST_CASE("what fits") {
   CHECK(!room.holds(static_cast<int32_t>(room.sequences(512)) + 1, 512));
 }
 
+TEST_CASE("rotations take room for the positions that have some, never for all of the context") {
+  const PlanModel m = *plan_shape("1b");
+  PlanCase at = on_h200(PlanWeights::kW4, KvType::kF16, 1, 32);
+  at.machine.reserve = 0;
+  at.machine.memory = 100e9;
+  const PlanRoom much = plan_room(m, at);
+  constexpr uint64_t kTable = 131'072ull * 64 * 4;
+  CHECK(much.rope_bytes == kTable);
+  const uint64_t rest = much.weight_bytes + much.activation_bytes;
+  CHECK(much.resident() == rest + kTable);
+  CHECK(much.kv_bytes == 100'000'000'000ull - rest - kTable);
+  CHECK(much.blocks == much.kv_bytes / much.kv_block_bytes);
+  // The smallest machine on which a block fits: far less than the table of the whole context.
+  const uint64_t least = much.kv_block_bytes + 32ull * 64 * 4;
+  REQUIRE(least < kTable / 8);
+  at.machine.memory = static_cast<double>(rest + least);
+  CHECK(plan_room(m, at).holds(1, 32));
+  CHECK(plan_room(m, at).kv_bytes == much.kv_block_bytes);
+  at.machine.memory -= 1;
+  CHECK(!plan_room(m, at).holds(1, 32));
+}
+
 TEST_CASE("workers of each kind keep each other busy") {
   const PlanModel m = *plan_shape("8b");
   PlanCase at = on_h200(PlanWeights::kW8, KvType::kF16, 16, 512);
