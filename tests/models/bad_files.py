@@ -13,8 +13,8 @@ class Base:
     def __init__(self):
         t = tiny_llama
         self.metadata = llama_metadata("tiny", t.LAYERS, 256, t.DIM, t.FFN, t.HEADS, t.KV_HEADS,
-                                       t.HEAD_DIM, t.BASE, t.EPS, t.VOCAB) + tokenizer_metadata(t.VOCAB)
-        self.tensors = t.tensors(t.draw(False), "base")
+                                       t.ROTATED, t.BASE, t.EPS, t.VOCAB) + tokenizer_metadata(t.VOCAB)
+        self.tensors = t.tensors(t.draw("base"), "base")
 
     def entries(self):
         return [entry(*m) for m in self.metadata]

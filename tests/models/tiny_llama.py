@@ -1,18 +1,19 @@
 """A tiny random Llama and its right values, computed here in double precision.
 
-Variants base, tied (the embedding is the output matrix), linear and llama3 (RoPE scaling) hold
-32-bit floats. The others hold the base model's matrices as f16, bf16, q8_0, q4_0, or q4_1 with a
-tied q8_0 embedding, a context of 1,024, and right values of the weights as stored.
+Variants base, tied (the embedding is the output matrix), linear and llama3 (RoPE scaling), and odd
+(heads of an odd width, whose last dim does not rotate) hold 32-bit floats. The others hold the base
+model's matrices as f16, bf16, q8_0, q4_0, or q4_1 with a tied q8_0 embedding, and right values of
+the weights as stored. They and odd have a context of 1,024.
 """
 import math
 
-from gguf_writer import (F32, FLOAT32, STRING, Tensor, floats, llama_metadata, single,
+from gguf_writer import (F32, FLOAT32, STRING, UINT32, Tensor, floats, llama_metadata, single,
                          tokenizer_metadata, whole)
 from quantize import NAMES, pack_row
 
-VARIANTS = ["base", "tied", "linear", "llama3", "f16", "bf16", "q8_0", "q4_0", "q4_1"]
-VOCAB, DIM, HEADS, KV_HEADS, HEAD_DIM, FFN, LAYERS = 259, 64, 4, 2, 16, 96, 2
-EPS, BASE, SEED, PAIRS = 1e-5, 10000.0, 6, HEAD_DIM // 2
+VARIANTS = ["base", "tied", "linear", "llama3", "odd", "f16", "bf16", "q8_0", "q4_0", "q4_1"]
+VOCAB, DIM, HEADS, KV_HEADS, ROTATED, FFN, LAYERS = 259, 64, 4, 2, 16, 96, 2
+EPS, BASE, SEED, PAIRS = 1e-5, 10000.0, 6, ROTATED // 2
 PROMPT = "The quick brown fox jumps over the lazy dog 12345"[:48]
 ANSWER = 16  # greedy tokens
 LINEAR = 4.0
@@ -39,9 +40,13 @@ class Noise:
         return sum(self.uniform() for _ in range(12)) - 6.0
 
 
-def draw(tied):
+def head_dim(variant):
+    return ROTATED + (variant == "odd")
+
+
+def draw(variant):
     """All weights, rows of q and k in the half-split order of the original model."""
-    noise = Noise(SEED)
+    noise, width, tied = Noise(SEED), head_dim(variant), variant in ("tied", "q4_1")
 
     def rand(rows, cols, scale):
         return [[single(noise.normal() * scale) for _ in range(cols)] for _ in range(rows)]
@@ -49,7 +54,7 @@ def draw(tied):
     def gain():
         return [single(1 + .1 * noise.normal()) for _ in range(DIM)]
 
-    s, wide, narrow = 1 / math.sqrt(DIM), HEADS * HEAD_DIM, KV_HEADS * HEAD_DIM
+    s, wide, narrow = 1 / math.sqrt(DIM), HEADS * width, KV_HEADS * width
     w = {"token_embd": rand(VOCAB, DIM, 0.35 if tied else 1.0)}
     if not tied:
         w["output"] = rand(VOCAB, DIM, 2.5 * s)
@@ -66,16 +71,17 @@ def draw(tied):
         w[at + "attn_norm"], w[at + "ffn_norm"] = gain(), gain()
     for name in w:
         if name.endswith(("attn_q", "attn_k")):
-            w[name] = neighbours(w[name])
+            w[name] = neighbours(w[name], width)
     return w
 
 
-def neighbours(rows):
+def neighbours(rows, width):
     """Half-split pairs (i, i + half) of each head become neighbours, as GGUF's llama rotates."""
     out = []
-    for head in range(0, len(rows), HEAD_DIM):
+    for head in range(0, len(rows), width):
         for i in range(PAIRS):
             out += [rows[head + i], rows[head + PAIRS + i]]
+        out += rows[head + ROTATED:head + width]
     return out
 
 
@@ -87,7 +93,7 @@ def divisors(variant):
         return [1.0] * PAIRS
     out = []
     for i in range(PAIRS):
-        turns = LLAMA3["context"] * BASE**(-2.0 * i / HEAD_DIM) / (2 * math.pi)
+        turns = LLAMA3["context"] * BASE**(-2.0 * i / ROTATED) / (2 * math.pi)
         if turns > LLAMA3["high"]:
             out.append(1.0)
         elif turns < LLAMA3["low"]:
@@ -104,25 +110,27 @@ class Run:
     def __init__(self, weights, variant):
         self.w = weights
         self.head = weights.get("output", weights["token_embd"])
-        self.freq = [BASE**(-2.0 * i / HEAD_DIM) / d for i, d in enumerate(divisors(variant))]
+        self.head_dim = head_dim(variant)
+        self.freq = [BASE**(-2.0 * i / ROTATED) / d for i, d in enumerate(divisors(variant))]
         self.keys = [[] for _ in range(LAYERS)]
         self.values = [[] for _ in range(LAYERS)]
 
     def rotate(self, x, position):
         out = list(x)
-        for at in range(0, len(x), 2):
-            angle = position * self.freq[at // 2 % PAIRS]
-            c, s = math.cos(angle), math.sin(angle)
-            out[at], out[at + 1] = x[at] * c - x[at + 1] * s, x[at] * s + x[at + 1] * c
+        for head in range(0, len(x), self.head_dim):
+            for i, freq in enumerate(self.freq):
+                at, angle = head + 2 * i, position * freq
+                c, s = math.cos(angle), math.sin(angle)
+                out[at], out[at + 1] = x[at] * c - x[at + 1] * s, x[at] * s + x[at + 1] * c
         return out
 
     def attend(self, layer, q):
-        out = []
+        out, width = [], self.head_dim
         for head in range(HEADS):
-            mine = q[head * HEAD_DIM:(head + 1) * HEAD_DIM]
-            first = head // (HEADS // KV_HEADS) * HEAD_DIM
-            part = slice(first, first + HEAD_DIM)
-            scores = [dot(mine, k[part]) / math.sqrt(HEAD_DIM) for k in self.keys[layer]]
+            mine = q[head * width:(head + 1) * width]
+            first = head // (HEADS // KV_HEADS) * width
+            part = slice(first, first + width)
+            scores = [dot(mine, k[part]) / math.sqrt(width) for k in self.keys[layer]]
             top = max(scores)
             share = [math.exp(s - top) for s in scores]
             total = sum(share)
@@ -213,13 +221,16 @@ def tensors(weights, variant):
 
 
 def build(variant):
-    weights = draw(variant in ("tied", "q4_1"))
+    weights = draw(variant)
     written = tensors(weights, variant)
-    context = 1024 if variant in NAMES else 256
-    metadata = llama_metadata("tiny", LAYERS, context, DIM, FFN, HEADS, KV_HEADS, HEAD_DIM, BASE,
+    context = 1024 if variant in NAMES or variant == "odd" else 256
+    metadata = llama_metadata("tiny", LAYERS, context, DIM, FFN, HEADS, KV_HEADS, ROTATED, BASE,
                               EPS, VOCAB)
     if variant == "linear":
         metadata += [("llama.rope.scaling.type", STRING, "linear"),
                      ("llama.rope.scaling.factor", FLOAT32, LINEAR)]
+    if variant == "odd":
+        metadata += [("llama.attention.key_length", UINT32, head_dim(variant)),
+                     ("llama.attention.value_length", UINT32, head_dim(variant))]
     metadata += tokenizer_metadata(VOCAB)
     return whole(metadata, written), expected(weights, variant)

@@ -90,6 +90,11 @@ TEST_CASE("a model of floats gives the same bits every way") {
   check_subject(tiny("bf16", 16, {.temperature = 1.5f, .min_p = 0.01f, .seed = 3}));
 }
 
+// Its product of q, k and v and its rotations are two operations.
+TEST_CASE("a model whose heads have an odd width gives the same bits every way") {
+  check_subject(tiny("odd", 16));
+}
+
 TEST_CASE("one thread or three: the same bits") {
   const Subject s = tiny("q4_0", 32);
   const auto best = kernels::best_cpu_path();

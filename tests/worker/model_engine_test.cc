@@ -103,6 +103,24 @@ TEST_CASE("a step tells what it cost") {
   CHECK(find("sample").runs == 1);
 }
 
+TEST_CASE("heads of an odd width are rotated after their product, not within it") {
+  for (NamedDevice& d : all_devices()) {
+    CAPTURE(d.name);
+    EngineOptions options;
+    options.blocks = 1;
+    const auto engine =
+        make_engine(open_model(test_model("tiny/odd.gguf")), std::move(d.device), options);
+    const StepDone done = run(*engine, Step{{sequence({0}, 0, {1, 2, 3}, true)}});
+    const auto runs = [&](const std::string& op) {
+      uint64_t n = 0;
+      for (const auto& a : done.accounts) n += a.op == op ? a.runs : 0;
+      return n;
+    };
+    CHECK(runs("matmul_rope") == 0);
+    CHECK(runs("rope_append_kv") == 2);
+  }
+}
+
 // Against what double arithmetic makes of the logits, which the test sees after the edits.
 TEST_CASE("edits come before the choice and show in the log-probabilities") {
   for (NamedDevice& d : all_devices()) {

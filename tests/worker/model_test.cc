@@ -15,7 +15,7 @@ TEST_CASE("every weight type gives the right logits") {
   EngineOptions options;
   options.blocks = 4;
   for (const std::string name :
-       {"base", "tied", "linear", "llama3", "f16", "bf16", "q8_0", "q4_0", "q4_1"}) {
+       {"base", "tied", "linear", "llama3", "odd", "f16", "bf16", "q8_0", "q4_0", "q4_1"}) {
     const auto file = open_model(test_model("tiny/" + name + ".gguf"));
     const auto right = read_json(test_model("tiny/" + name + ".json"));
     const auto prompt = right["prompt_ids"].get<std::vector<Token>>();
