@@ -50,7 +50,7 @@ void add_config(CLI::App& program) {
   program.config_formatter(std::make_shared<NotedConfig>());
 }
 
-// Every option may come from the environment: --kv-blocks from HEADRACE_KV_BLOCKS.
+// --kv-blocks from HEADRACE_KV_BLOCKS.
 void name_environment(CLI::App& command) {
   for (CLI::Option* option : command.get_options()) {
     if (option->get_lnames().empty() || option->get_lnames()[0] == "help") continue;
@@ -60,6 +60,13 @@ void name_environment(CLI::App& command) {
     }
     option->envname(variable);
   }
+}
+
+// Every option of a command may come from the environment, once it is that command which is asked
+// for: another one may have an option of the same name that takes other values.
+void take_environment(CLI::App& command) {
+  command.preparse_callback([&command](size_t) { name_environment(command); });
+  for (CLI::App* part : command.get_subcommands({})) take_environment(*part);
 }
 
 void add_commands(CLI::App& program, Action& action) {
@@ -79,7 +86,7 @@ void add_commands(CLI::App& program, Action& action) {
   program.require_subcommand(1, 1);
   program.footer(
       "Exit status: 0 done, 1 failed, 2 wrong usage. 'headrace COMMAND --help' has more.");
-  for (CLI::App* command : program.get_subcommands({})) name_environment(*command);
+  for (CLI::App* command : program.get_subcommands({})) take_environment(*command);
 }
 
 bool on_line(const std::vector<std::string>& words, const std::string& option) {

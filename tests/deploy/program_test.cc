@@ -95,7 +95,16 @@ TEST_CASE("options come from the environment too, and are checked alike") {
   unsetenv("HEADRACE_JSON");
   setenv("HEADRACE_THREADS", "many", 1);
   CHECK(headrace({"inspect", "m"}).status == 2);
+  CHECK(headrace({"bench", "bandwidth"}).err.find("--threads: takes a whole") != std::string::npos);
   unsetenv("HEADRACE_THREADS");
+}
+
+TEST_CASE("what the environment holds for another command is not looked at") {
+  setenv("HEADRACE_BATCH", "1,8", 1);  // good for `bench decode`, wrong for `plan`
+  CHECK(headrace({"version"}).status == 0);
+  CHECK(headrace({"plan", "--shape", "1b", "--gpu", "h200"}).status == 2);
+  CHECK(headrace({"bench", "decode", "/no/such/model"}).status == 1);
+  unsetenv("HEADRACE_BATCH");
 }
 
 }  // namespace
