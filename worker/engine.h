@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,6 +25,10 @@ struct StepSequence {
   Sampling sampling;
   uint32_t index = 0;                     // of the token to choose in the generated sequence
   std::vector<kernels::LogitEdit> edits;  // of the logits before sampling; ids ascending
+  // Of a prepared step: its one token is what this sequence of the step in flight samples, unless
+  // that is one of `end_tokens`. What stands in `tokens` is put in its place.
+  std::optional<uint32_t> follows;
+  std::vector<Token> end_tokens;
 };
 
 struct Step {
@@ -43,7 +48,12 @@ struct StepDone {
   std::vector<Logprobs> logprobs;  // by sequence where sampling.logprobs asks; empty: nobody asked
   double seconds = 0;
   std::vector<kernels::OpAccount> accounts;  // what the step cost, by operation
+  bool followed = false;  // the step that was prepared has begun; else there is none any more
 };
+
+// Puts the tokens that a step sampled where a prepared one wants them. False: it must not run, one
+// of them is an end token or kNumeric.
+bool follow(Step& prepared, std::span<const Token> sampled);
 
 // Executes steps over one device and its KV blocks. Knows nothing of requests, pools or peers.
 // Bodies: ModelEngine (a real model), SimEngine (tests/sim: tokens are a hash of the sequence).
@@ -58,6 +68,14 @@ class Engine {
   // step begins to fill (position a multiple of block_tokens) is zeroed first, so unused slots are
   // zero.
   virtual void run(Step step, std::function<void(StepDone)> done) = 0;
+  // The step to run as soon as the one in flight has ended, with nobody asked in between: it begins
+  // when the `done` of that one has returned, or is dropped where follow() says so or the engine
+  // ends. Its blocks are in use from then on. One at a time; from any thread. False: not taken,
+  // since none is in flight any more.
+  virtual bool prepare(Step next, std::function<void(StepDone)> done) = 0;
+  // Takes the prepared step back. False: it has begun or was dropped, which the `done` of the step
+  // before it says, or there is none.
+  virtual bool withdraw() = 0;
   // A block's card().block_bytes, where the host uses the blocks as its own memory; else null. Of
   // this and what follows: the caller sees to it that no step in flight touches a block that it
   // reads or writes.

@@ -98,6 +98,7 @@ std::byte* ModelEngine::host_block(BlockId id) {
 
 void ModelEngine::run(Step step, std::function<void(StepDone)> done) {
   check(step);
+  for (const StepSequence& s : step.sequences) CHECK(!s.follows);
   {
     const std::lock_guard lock(mutex_);
     CHECK(!busy_ && !stop_);
@@ -107,11 +108,27 @@ void ModelEngine::run(Step step, std::function<void(StepDone)> done) {
   wake_.notify_one();
 }
 
+bool ModelEngine::prepare(Step next, std::function<void(StepDone)> done) {
+  check(next);
+  const std::lock_guard lock(mutex_);
+  if (!busy_) return false;
+  CHECK(!next_);
+  next_ = Job{std::move(next), std::move(done)};
+  return true;
+}
+
+bool ModelEngine::withdraw() {
+  const std::lock_guard lock(mutex_);
+  const bool waited = next_.has_value();
+  next_.reset();
+  return waited;
+}
+
 // A step is our own scheduler's work: what is wrong in it is our mistake.
 void ModelEngine::check(const Step& step) const {
   CHECK(step.rows() <= options_.rows_max);
   for (const StepSequence& s : step.sequences) {
-    CHECK(!s.tokens.empty());
+    CHECK(!s.tokens.empty() && (!s.follows || s.tokens.size() == 1));
     const uint64_t end = uint64_t{s.position} + s.tokens.size();
     CHECK(end <= card_.context);
     CHECK(s.blocks.size() * uint64_t{card_.block_tokens} >= end);
@@ -129,20 +146,28 @@ void ModelEngine::check(const Step& step) const {
 void ModelEngine::loop() {
   if (options_.pin_threads) device_->pin_threads();  // this one is the device's caller
   for (;;) {
-    std::pair<Step, std::function<void(StepDone)>> job;
+    Job job;
     {
       std::unique_lock lock(mutex_);
       wake_.wait(lock, [this] { return busy_ || stop_; });
       if (!busy_) return;
       job = std::move(job_);
     }
-    StepDone result = execute(job.first);
-    {
-      const std::lock_guard lock(mutex_);
-      busy_ = false;  // before `done`, which may run the next step at once
-    }
-    job.second(std::move(result));
+    StepDone result = execute(job.step);
+    end_step(std::move(job), std::move(result));
   }
+}
+
+// The prepared step follows, or there is none; then `done` may run the next one at once.
+void ModelEngine::end_step(Job job, StepDone result) {
+  {
+    const std::lock_guard lock(mutex_);
+    result.followed = next_ && !stop_ && follow(next_->step, result.sampled);
+    if (result.followed) job_ = std::move(*next_);
+    busy_ = result.followed;
+    next_.reset();
+  }
+  job.done(std::move(result));
 }
 
 void ModelEngine::lost(const std::string& why) {

@@ -5,10 +5,10 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "kernels/device.h"
@@ -41,13 +41,15 @@ class ModelEngine final : public Engine {
   static Result<std::unique_ptr<ModelEngine>> create(
       std::shared_ptr<const ModelFile> file, std::unique_ptr<kernels::Device> device,
       const EngineOptions& options, const std::function<void(double)>& progress = {});
-  // Waits for the step in flight, if any, whose `done` is still called.
+  // Waits for the step in flight, if any, whose `done` is still called; a prepared one is dropped.
   ~ModelEngine() override;
 
   const ModelCard& card() const override { return card_; }
   uint32_t blocks() const override { return options_.blocks; }
   uint32_t rows_max() const override { return options_.rows_max; }
   void run(Step step, std::function<void(StepDone)> done) override;
+  bool prepare(Step next, std::function<void(StepDone)> done) override;
+  bool withdraw() override;
   std::byte* host_block(BlockId id) override;
   kernels::BlockCopies* copies() override { return copies_.get(); }
   void lost(const std::string& why) override;
@@ -56,7 +58,7 @@ class ModelEngine final : public Engine {
   const ModelFile& file() const { return *file_; }
   const kernels::Device& device() const { return *device_; }
   // Logits of the last step with keep_logits, by sequence; empty for those that did not sample.
-  // Read it after `done` and before the next run.
+  // Read it after `done` and before the next run; inside `done` where a step may be prepared.
   const std::vector<std::vector<float>>& last_logits() const { return logits_; }
 
  private:
@@ -65,8 +67,13 @@ class ModelEngine final : public Engine {
       const EngineOptions& options, const std::function<void(double)>& progress);
   ModelEngine(std::shared_ptr<const ModelFile> file, std::unique_ptr<kernels::Device> device,
               const EngineOptions& options, Weights weights);
+  struct Job {
+    Step step;
+    std::function<void(StepDone)> done;
+  };
   void check(const Step& step) const;
   void loop();
+  void end_step(Job job, StepDone result);
   StepDone execute(const Step& step);
   StepDone execute_on_device(const Step& step);
   void zero_new_blocks(const Step& step);
@@ -87,8 +94,9 @@ class ModelEngine final : public Engine {
   // Hand-over to the thread.
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::pair<Step, std::function<void(StepDone)>> job_;
-  bool busy_ = false;  // job_ waits or runs
+  Job job_;
+  bool busy_ = false;        // job_ waits or runs
+  std::optional<Job> next_;  // prepared
   bool stop_ = false;
   std::thread thread_;
 };

@@ -44,6 +44,7 @@ struct WorkerOptions {
   std::function<std::shared_ptr<LaneSource>(std::shared_ptr<Strand>, Random&, uint64_t slot_bytes)>
       lanes;
   bool prefix_cache = true;
+  bool prepare = true;             // steps while the one before them runs
   Duration drain = 30s;            // what running sequences get after Drain
   std::shared_ptr<Probes> probes;  // none: nobody looks
 };

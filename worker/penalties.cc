@@ -34,7 +34,7 @@ std::vector<kernels::LogitEdit> Penalties::edits(std::span<const Token> tokens) 
   CHECK(tokens.size() >= taken_);
   const size_t prompt = std::clamp(first_generated_, taken_, tokens.size());
   if (counts_prompt()) take(tokens.subspan(taken_, prompt - taken_), false);
-  if (counts_prompt() || counts_generated()) take(tokens.subspan(prompt), true);
+  if (counts()) take(tokens.subspan(prompt), true);
   taken_ = tokens.size();
   edits.reserve(entries_.size());
   for (const Entry& entry : entries_) edits.push_back(edit(entry));

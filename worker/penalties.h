@@ -24,6 +24,9 @@ class Penalties {
   // Nothing to do, ever: edits() is empty.
   bool idle() const { return bias_.empty() && !counts_prompt() && !counts_generated(); }
 
+  // What edits() says depends on the tokens, not on biases alone.
+  bool counts() const { return counts_prompt() || counts_generated(); }
+
   // Of the token that follows `tokens`, which is the whole sequence so far: what it was at the last
   // call and what has come since. Ids ascending, each once. O(entries + new tokens).
   std::vector<kernels::LogitEdit> edits(std::span<const Token> tokens);

@@ -69,21 +69,22 @@ std::vector<BlockRef> PrefixCache::acquire(PrefixPart& part) {
   return std::exchange(part.hits, {});
 }
 
-void PrefixCache::add(PrefixPart& part, std::span<const Token> tokens, uint32_t computed,
-                      std::span<BlockRef> blocks) {
+bool PrefixCache::add(PrefixPart& part, std::span<const Token> tokens, uint32_t computed,
+                      std::span<BlockRef> blocks, bool exchange) {
   const uint32_t full = computed / block_tokens_;
-  if (part.added >= full) return;
+  if (part.added >= full) return true;
   name_blocks(part, tokens, full);
   for (; part.added < full; ++part.added) {
     const uint32_t i = part.added;
     Entry* parent = nullptr;
     if (i > 0) {
       parent = entry_of(blocks[i - 1]);
-      if (parent == nullptr) return;  // its beginning was dropped meanwhile
+      if (parent == nullptr) return true;  // its beginning was dropped meanwhile
     }
     const auto own_tokens = block_of(tokens, i);
     if (const Entry* known = find(part.names[i], part.salt, parent, own_tokens)) {
       if (known->block == blocks[i]) continue;
+      if (!exchange) return false;
       pool_.hold(known->block, Hold::kActive);
       pool_.release(blocks[i], Hold::kActive);
       blocks[i] = known->block;
@@ -92,7 +93,7 @@ void PrefixCache::add(PrefixPart& part, std::span<const Token> tokens, uint32_t 
     Entry entry{part.names[i], part.salt, parent, blocks[i], {}, 0, 0, false};
     entry.tokens.assign(own_tokens.begin(), own_tokens.end());
     const auto [at, fresh] = entries_.emplace(part.names[i], std::move(entry));
-    if (!fresh) return;  // another prefix has this name: ours stays unknown
+    if (!fresh) return true;  // another prefix has this name: ours stays unknown
     by_block_[raw(blocks[i].block)] = &at->second;
     pool_.keep(blocks[i]);
     if (parent != nullptr) {
@@ -101,6 +102,7 @@ void PrefixCache::add(PrefixPart& part, std::span<const Token> tokens, uint32_t 
     }
     log_.add({PrefixEvent::Kind::kAdded, part.names[i].brief()});
   }
+  return true;
 }
 
 PrefixLog::Part PrefixCache::events() {

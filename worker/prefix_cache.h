@@ -56,9 +56,10 @@ class PrefixCache final : public BlockPool::Keeper {
   // Takes a hold on the hits just matched; they are the sequence's first blocks from now on.
   std::vector<BlockRef> acquire(PrefixPart& part);
   // The first `computed` tokens' KV is in `blocks`, actively held: the full ones among them become
-  // known, or are exchanged for equal ones that are known already.
-  void add(PrefixPart& part, std::span<const Token> tokens, uint32_t computed,
-           std::span<BlockRef> blocks);
+  // known, or are exchanged for equal ones that are known already. Without `exchange` it stops
+  // before the first that would be, and returns false.
+  bool add(PrefixPart& part, std::span<const Token> tokens, uint32_t computed,
+           std::span<BlockRef> blocks, bool exchange = true);
 
   // What Ping and Beat carry.
   void seen(uint64_t number) { log_.seen(number); }

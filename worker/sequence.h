@@ -55,9 +55,10 @@ struct Sequence {
   std::vector<BlockRef> blocks;   // in order of the sequence
   uint32_t active_blocks = kAll;  // so many of them are held as active, the others as `rest`
   Hold rest = Hold::kActive;
-  bool in_step = false;
+  uint32_t in_step = 0;           // steps that carry it: in flight, prepared
 
   PrefixPart prefix;           // unused without a prefix cache
+  bool exchange_due = false;   // of a block for an equal one, when no step runs with it
   uint32_t cached_tokens = 0;  // of the prompt, found in the cache when it was first admitted
   bool admitted = false;       // has been, perhaps before a preemption
 

@@ -151,7 +151,7 @@ void Worker::on(const to_worker::Ping& m) {
     ping_seen_ = m.number;
     beat();
   }
-  schedule();
+  if (!step_) schedule();  // it may have been paused
 }
 
 void Worker::on(const to_worker::FetchTokenizer& m) {
@@ -180,6 +180,7 @@ void Worker::sweep() {
     if (s.sender) s.sender->sweep();
   }
   check_deadlines(now);
+  if (paused()) withdraw();
   check_copies();
   std::erase_if(finished_, [&](const auto& f) { return now - f.second.when >= kFinishedKept; });
   report_gauges(now);
@@ -259,7 +260,8 @@ void Worker::release(Key key, bool quiesce) {
     s.quiesce = quiesce;
     by_transfer_.erase(s.transfer);
   }
-  if (s.in_step || s.copying) return;
+  if (s.in_step > 0) withdraw();
+  if (s.in_step > 0 || s.copying) return;
   const uint32_t freed = free_blocks(s);
   if (s.quiesce) tell(Quiesced{s.transfer, s.attempt, freed});
   sequences_.erase(it);

@@ -51,6 +51,7 @@ class Uplink {
 // What a worker has counted since its start.
 struct WorkerCounters {
   uint64_t steps = 0;
+  uint64_t followed = 0;   // of them prepared while the one before ran
   uint64_t tokens = 0;     // sampled
   uint64_t prefilled = 0;  // prompt tokens computed
   uint64_t preempted = 0;
@@ -66,7 +67,8 @@ struct WorkerCounters {
 // Everything it holds for a request belongs to one registration with the coordinator: when the link
 // is lost, all of it is freed at once (blocks of a step in flight at its end) and the next
 // registration begins under a new incarnation, with nothing but the prefix cache. One engine step
-// is in flight at a time; its blocks stay held until it is done, whatever happens meanwhile.
+// is in flight at a time, and one may be prepared that begins when it ends; their blocks stay held
+// until they are done, whatever happens meanwhile.
 class Worker : public std::enable_shared_from_this<Worker> {
  public:
   static constexpr Duration kSweepEvery = 100ms;
@@ -132,6 +134,16 @@ class Worker : public std::enable_shared_from_this<Worker> {
     Duration limit{};
     bool overdue = false;
   };
+  // What the step in flight does for a sequence that a prepared step carries, too.
+  struct Ahead {
+    uint32_t tokens = 0;              // computed
+    std::optional<uint32_t> follows;  // its index there, if it samples
+  };
+  struct Lookahead {
+    PlanInput input;  // as it will be when the step in flight has ended
+    std::vector<Key> running;
+    std::vector<Ahead> ahead;  // of those
+  };
   struct Draining {
     Instant until{};
     bool ended = false;  // what ran at `until` was ended
@@ -190,7 +202,8 @@ class Worker : public std::enable_shared_from_this<Worker> {
   void preempt(Sequence& s);
   void admit(Key key);
   Duration step_limit(const StepShape& shape) const;
-  void add_part(Step& step, InFlight& flight, Key key, const PlanPart& part);
+  void add_part(Step& step, InFlight& flight, Key key, const PlanPart& part, const Ahead& ahead);
+  std::function<void(StepDone)> teller(uint64_t step);
   void open_sender(Key key, Sequence& s);
   void apply(const StepPart& part, StepDone& done, size_t index, to_coordinator::Tokens& out);
   void sampled(Sequence& s, Key key, Token token, Logprobs logprobs, to_coordinator::Tokens& out);
@@ -199,6 +212,15 @@ class Worker : public std::enable_shared_from_this<Worker> {
   void sent(Key key, Status status);
   Digest kv_digest(const Sequence& s);
   uint32_t promise(const Sequence& s) const;
+
+  // worker_prepare.cc: the step after the one in flight
+  void prepare_step();
+  std::optional<Lookahead> look_ahead();
+  bool predictable(const Sequence& s, const Ahead& ahead) const;
+  bool ends(const Sequence& s, const Ahead& ahead) const;
+  void withdraw();
+  void drop(const InFlight& prepared);
+  void settle_prepared(bool followed);
 
   // worker_cache.cc: what sequences take from the prefix cache and leave there
   uint32_t shared_blocks(const Sequence& s) const;
@@ -250,7 +272,9 @@ class Worker : public std::enable_shared_from_this<Worker> {
 
   uint64_t step_id_ = 0;
   std::optional<InFlight> step_;
+  std::optional<InFlight> prepared_;  // only beside step_
   std::optional<Instant> step_ended_;  // the last one, and there was more to do
+  double gap_ = 0;                     // seconds between steps not reported so far; negative: too many
   bool scheduled_ = false;
   bool kv_short_ = false;     // as of the last plan
   bool grant_short_ = false;  // since the last sweep a grant found no blocks

@@ -28,11 +28,12 @@ void Worker::acquire_hits(Sequence& s) {
   probes_->prefix(static_cast<uint32_t>(s.tokens.size()), s.cached_tokens);
 }
 
-// Its full blocks are found by others from now on. All of them are actively held.
+// Its full blocks are found by others from now on. All of them are actively held. A step that runs
+// reads them by the names it was given: until it is over none is exchanged.
 void Worker::leave_in_cache(Sequence& s) {
   if (!options_.prefix_cache) return;
   CHECK(s.active_blocks >= s.blocks.size());
-  cache_.add(s.prefix, s.tokens, s.computed, s.blocks);
+  s.exchange_due = !cache_.add(s.prefix, s.tokens, s.computed, s.blocks, s.in_step == 0);
 }
 
 // How many of its blocks others hold too. Whoever holds one of the cache's holds those before it:

@@ -89,7 +89,12 @@ StepReport Worker::describe(const InFlight& flight, const StepDone& done) {
   if (report.prefill_tokens == 0) report.kind = StepKind::kDecode;
   if (report.decode_rows == 0) report.kind = StepKind::kPrefill;
   report.seconds = done.seconds;
-  if (step_ended_) report.gap = std::max(0.0, seconds(now - *step_ended_) - done.seconds);
+  // What this strand was late to hear of one step counts into the time of the next one: as much
+  // less is between those.
+  if (!step_ended_) gap_ = 0;
+  if (step_ended_) gap_ += seconds(now - *step_ended_) - done.seconds;
+  report.gap = std::max(0.0, gap_);
+  gap_ -= report.gap;
   step_ended_ = now;
   const ModelCard& card = engine_.card();
   report.working_set = card.cost.weight_bytes + pool_.counts().active * card.block_bytes;

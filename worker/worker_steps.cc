@@ -14,12 +14,17 @@ namespace headrace::worker {
 
 using namespace to_coordinator;  // NOLINT: this actor speaks these words all the time
 
-// Plans once for all that the strand has to tell us first.
+// Plans once for all that the strand has to tell us first. A step that was prepared without
+// knowing of it does not begin any more.
 void Worker::schedule() {
+  withdraw();
   if (scheduled_ || step_) return;
   scheduled_ = true;
   strand_->post([weak = weak_from_this()] {
-    if (auto self = weak.lock()) self->try_step();
+    const auto self = weak.lock();
+    if (!self) return;
+    self->try_step();
+    self->prepare_step();
   });
 }
 
@@ -46,7 +51,7 @@ void Worker::try_step() {
   Step step;
   for (const PlanPart& part : plan.parts) {
     const Key key = (part.from_waiting ? waiting : running)[part.index];
-    if (part.tokens > 0) add_part(step, flight, key, part);
+    if (part.tokens > 0) add_part(step, flight, key, part, {});
   }
   if (step.sequences.empty()) {
     // What was freed, or was complete at once, may let someone else begin.
@@ -56,10 +61,13 @@ void Worker::try_step() {
   flight.id = ++step_id_;
   flight.limit = step_limit(flight.shape);
   step_ = std::move(flight);
-  engine_.run(std::move(step),
-              [self = Ref<Worker>(strand_, weak_from_this()), id = step_->id](StepDone done) {
-                self.tell(StepFinished{id, std::move(done)});
-              });
+  engine_.run(std::move(step), teller(step_->id));
+}
+
+std::function<void(StepDone)> Worker::teller(uint64_t step) {
+  return [self = Ref<Worker>(strand_, weak_from_this()), step](StepDone done) {
+    self.tell(StepFinished{step, std::move(done)});
+  };
 }
 
 PlanInput Worker::plan_input(std::vector<Key>& running, std::vector<Key>& waiting) {
@@ -126,7 +134,7 @@ uint32_t Worker::promise(const Sequence& s) const {
 // Gives up the blocks of the youngest; it is recomputed from its tokens, with the same result, as
 // far as they are evicted from the prefix cache meanwhile.
 void Worker::preempt(Sequence& s) {
-  CHECK(!s.in_step && s.stage == Stage::kRunning && !s.prefill_only);
+  CHECK(s.in_step == 0 && s.stage == Stage::kRunning && !s.prefill_only);
   free_blocks(s);
   if (!planted(Mistake::kPreemptedKeepsCount)) s.computed = 0;
   s.stage = Stage::kWaiting;
@@ -154,34 +162,43 @@ Duration Worker::step_limit(const StepShape& shape) const {
   return std::max(patience, 2 * predicted);
 }
 
-void Worker::add_part(Step& step, InFlight& flight, Key key, const PlanPart& part) {
+// Of a step that begins now, or of a prepared one: then the step in flight has done `ahead`.
+void Worker::add_part(Step& step, InFlight& flight, Key key, const PlanPart& part,
+                      const Ahead& ahead) {
   Sequence& s = sequences_.at(key);
   auto fresh = pool_.take(part.new_blocks, Hold::kActive);
   CHECK(fresh.has_value());  // the plan counted them
   s.blocks.insert(s.blocks.end(), fresh->begin(), fresh->end());
-  s.in_step = true;
+  ++s.in_step;
+  const uint32_t computed = s.computed + ahead.tokens;
 
   StepSequence out;
   for (const BlockRef& ref : s.blocks) out.blocks.push_back(raw(ref.block));
-  out.position = s.computed;
-  const auto from = s.tokens.begin() + s.computed;
-  out.tokens.assign(from, from + part.tokens);
+  out.position = computed;
+  if (ahead.follows) {
+    out.follows = ahead.follows;
+    out.end_tokens = s.end_tokens;
+    out.tokens = {0};
+  } else {
+    const auto from = s.tokens.begin() + computed;
+    out.tokens.assign(from, from + part.tokens);
+  }
   out.sample = part.sample;
   out.sampling = s.sampling;
   if (part.sample && !s.penalties.idle()) out.edits = s.penalties.edits(s.tokens);
-  out.index = s.prefill_only ? 0 : s.next_index();
+  out.index = s.prefill_only ? 0 : s.next_index() + (ahead.follows ? 1 : 0);
   step.sequences.push_back(std::move(out));
 
   flight.parts.push_back({key, part.tokens, part.sample});
   StepShape& shape = flight.shape;
   if (part.tokens == 1 && part.sample) {
     ++shape.decode_rows;
-    shape.context_tokens += s.computed + 1;
+    shape.context_tokens += computed + 1;
   } else {
     const uint64_t before = shape.prefill_tokens;
     shape.prefill_tokens += part.tokens;
     shape.prefill_after =
-        (shape.prefill_after * before + uint64_t{s.computed} * part.tokens) / shape.prefill_tokens;
+        (shape.prefill_after * before + uint64_t{computed} * part.tokens) / shape.prefill_tokens;
   }
 }
 
@@ -202,6 +219,7 @@ void Worker::open_sender(Key key, Sequence& s) {
 void Worker::on(StepFinished m) {
   CHECK(step_ && step_->id == m.step && step_->parts.size() == m.done.sampled.size());
   const InFlight flight = *std::exchange(step_, std::nullopt);
+  settle_prepared(m.done.followed);
   ++counters_.steps;
   learner_.learn(flight.shape, m.done.seconds);
   const StepReport report = describe(flight, m.done);
@@ -211,19 +229,20 @@ void Worker::on(StepFinished m) {
   }
   Tokens out;
   for (size_t i = 0; i < flight.parts.size(); ++i) apply(flight.parts[i], m.done, i, out);
-  // The device waits for the next step and for nothing else: what this one has to tell is told
-  // beside it.
+  // Where no step was prepared the device waits for the next one and for nothing else: what this
+  // one has to tell is told beside it.
   try_step();
   if (!out.runs.empty()) tell(std::move(out));
   meter_.step(report);
   probes_->step(report);
   schedule();
+  prepare_step();
 }
 
 void Worker::apply(const StepPart& part, StepDone& done, size_t index, Tokens& out) {
   Sequence& s = sequences_.at(part.key);  // one in a step is never erased
-  CHECK(s.in_step);
-  s.in_step = false;
+  CHECK(s.in_step > 0);
+  --s.in_step;
   if (s.stage == Stage::kEnding) return release(part.key, s.quiesce);
   s.computed += part.tokens;
   s.compute_seconds += done.seconds;
@@ -271,7 +290,10 @@ void Worker::sampled(Sequence& s, Key key, Token token, Logprobs logprobs, Token
 void Worker::prefilled(Sequence& s) {
   const bool all = s.computed == s.tokens.size();
   const uint32_t block_tokens = engine_.card().block_tokens;
-  const uint32_t complete = all ? blocks_for(s.computed, block_tokens) : s.computed / block_tokens;
+  uint32_t complete = all ? blocks_for(s.computed, block_tokens) : s.computed / block_tokens;
+  // The sender reads what it was given to the end: nothing that is exchanged yet.
+  CHECK(!all || !s.exchange_due);  // it is in no step any more
+  if (s.exchange_due) complete = std::min(complete, s.prefix.added);
   std::vector<BlockId> run;
   for (uint32_t i = s.pushed_blocks; i < complete; ++i) run.push_back(s.blocks[i].block);
   s.pushed_blocks = std::max(s.pushed_blocks, complete);

@@ -121,6 +121,24 @@ SimEngine::SimEngine(std::shared_ptr<Strand> strand, const SimEngineOptions& opt
 SimEngine::~SimEngine() = default;
 
 void SimEngine::run(worker::Step step, std::function<void(worker::StepDone)> done) {
+  begin({std::move(step), std::move(done)});
+}
+
+bool SimEngine::prepare(worker::Step next, std::function<void(worker::StepDone)> done) {
+  if (in_use_.empty()) return false;
+  CHECK(!next_);
+  next_ = Job{std::move(next), std::move(done)};
+  return true;
+}
+
+bool SimEngine::withdraw() {
+  const bool waited = next_.has_value();
+  next_.reset();
+  return waited;
+}
+
+void SimEngine::begin(Job job) {
+  const worker::Step& step = job.step;
   CHECK(in_use_.empty() && !step.sequences.empty() && step.rows() <= options_.rows_max);
   ++steps_;
   std::set<uint32_t> written;
@@ -141,8 +159,7 @@ void SimEngine::run(worker::Step step, std::function<void(worker::StepDone)> don
     if (written.contains(b)) violations_.push_back("a block is read and written in one step");
   const Duration takes = options_.step_base + options_.step_row * step.rows();
   const auto slow = static_cast<int64_t>(static_cast<double>(takes.count()) * slow_);
-  timer_ = strand_->after(Duration(slow),
-                          [this, s = std::move(step), d = std::move(done)] { finish(s, d); });
+  timer_ = strand_->after(Duration(slow), [this, j = std::move(job)] { finish(j); });
 }
 
 bool SimEngine::holds(std::span<const BlockRef> blocks, std::span<const Token> tokens) const {
@@ -206,8 +223,8 @@ Token SimEngine::execute(const worker::StepSequence& s) {
   return s.sample ? choose_from(all, s.sampling, s.index, options_.vocab, salt_) : -1;
 }
 
-void SimEngine::finish(const worker::Step& step,
-                       const std::function<void(worker::StepDone)>& done) {
+void SimEngine::finish(const Job& job) {
+  const worker::Step& step = job.step;
   worker::StepDone result;
   for (const auto& s : step.sequences) {
     const Token token = execute(s);
@@ -220,7 +237,11 @@ void SimEngine::finish(const worker::Step& step,
   const Duration takes = options_.step_base + options_.step_row * step.rows();
   result.seconds = std::chrono::duration<double>(takes).count();
   in_use_.clear();
-  done(std::move(result));
+  std::optional<Job> next = std::exchange(next_, std::nullopt);
+  result.followed = next && worker::follow(next->step, result.sampled);
+  const bool followed = result.followed;
+  job.done(std::move(result));
+  if (followed) begin(std::move(*next));
 }
 
 }  // namespace headrace::sim

@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -66,6 +67,8 @@ class SimEngine final : public worker::Engine {
   uint32_t blocks() const override { return options_.blocks; }
   uint32_t rows_max() const override { return options_.rows_max; }
   void run(worker::Step step, std::function<void(worker::StepDone)> done) override;
+  bool prepare(worker::Step next, std::function<void(worker::StepDone)> done) override;
+  bool withdraw() override;
   std::byte* host_block(BlockId id) override;
   kernels::BlockCopies* copies() override;
   void lost(const std::string& why) override;
@@ -79,15 +82,21 @@ class SimEngine final : public worker::Engine {
   uint64_t steps() const { return steps_; }  // begun
   void set_salt(uint64_t salt) { salt_ = salt; }
   uint64_t salt() const { return salt_; }
+  bool prepared() const { return next_.has_value(); }
   void slow_down(double factor) { slow_ = factor; }
   // The next sampled token of each step becomes kNumeric.
   void poison(bool on) { poison_ = on; }
 
  private:
   struct Slot;
+  struct Job {
+    worker::Step step;
+    std::function<void(worker::StepDone)> done;
+  };
   Slot& slot(const worker::StepSequence& s, uint32_t position);
   Token execute(const worker::StepSequence& s);
-  void finish(const worker::Step& step, const std::function<void(worker::StepDone)>& done);
+  void begin(Job job);
+  void finish(const Job& job);
 
   std::shared_ptr<Strand> strand_;
   SimEngineOptions options_;
@@ -101,6 +110,7 @@ class SimEngine final : public worker::Engine {
   double slow_ = 1;
   bool poison_ = false;
   Timer timer_;
+  std::optional<Job> next_;
 };
 
 }  // namespace headrace::sim

@@ -151,5 +151,21 @@ TEST_CASE("a long prompt of many ids is taken") {
   CHECK(p.edits(tokens).size() == 49'152);
 }
 
+TEST_CASE("biases alone do not depend on the tokens") {
+  Sampling s;
+  CHECK_FALSE(Penalties(s, 0).counts());
+  s.bias = {{4, 2.0f}};
+  Penalties biased(s, 1);
+  CHECK_FALSE(biased.counts());
+  const auto before = effects(biased.edits(Tokens{1}));
+  CHECK(before == effects(biased.edits(Tokens{1, 4, 4})));
+  for (float Sampling::*penalty :
+       {&Sampling::presence_penalty, &Sampling::frequency_penalty, &Sampling::repetition_penalty}) {
+    Sampling with = s;
+    with.*penalty = 1.5f;
+    CHECK(Penalties(with, 0).counts());
+  }
+}
+
 }  // namespace
 }  // namespace headrace::worker

@@ -113,6 +113,25 @@ TEST_CASE("who computed what is cached already takes the cached block for its ow
   CHECK(rig.pool.counts().free == 14);
 }
 
+TEST_CASE("where nothing may be exchanged it is left out, and done later") {
+  Rig r;
+  Rig::Sequence a = r.begin(tokens(8)), b = r.begin(tokens(12));
+  const std::vector<BlockRef> own = b.blocks;
+  CHECK(r.cache.add(b.part, b.tokens, 4, b.blocks, false));
+  r.compute(a);
+  CHECK(a.blocks[0] == own[0]);
+  CHECK_FALSE(r.cache.add(b.part, b.tokens, 12, b.blocks, false));
+  CHECK(b.blocks == own);
+  CHECK(b.part.added == 1);
+  CHECK(r.hit(tokens(12)) == 2);
+  CHECK(r.cache.add(b.part, b.tokens, 12, b.blocks));
+  CHECK(b.blocks[1] == a.blocks[1]);
+  CHECK(b.blocks[2] == own[2]);
+  CHECK(r.hit(tokens(12)) == 3);
+  r.end(a);
+  r.end(b);
+}
+
 TEST_CASE("the least recently used end of a chain goes first, never a block before its children") {
   Rig rig(6);
   rig.run(tokens(12));      // 3 blocks

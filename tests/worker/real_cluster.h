@@ -38,27 +38,37 @@ class RecordingEngine final : public Engine {
   kernels::BlockCopies* copies() override { return inner_->copies(); }
   void lost(const std::string& why) override { inner_->lost(why); }
   void run(Step step, std::function<void(StepDone)> done) override {
-    keys_.clear();
-    for (const auto& s : step.sequences) keys_.emplace_back(s.sampling.seed, s.index);
-    inner_->run(std::move(step), [this, d = std::move(done)](StepDone result) {
-      for (size_t i = 0; i < keys_.size(); ++i) {
-        const auto& logits = inner_->last_logits().at(i);
-        if (logits.empty()) continue;
-        const XXH128_hash_t h = XXH3_128bits(logits.data(), logits.size() * sizeof(float));
-        const Digest digest{h.high64, h.low64};
-        const auto [at, fresh] = log_.emplace(keys_[i], digest);
-        contradicted_ = contradicted_ || (!fresh && at->second != digest);
-      }
-      d(std::move(result));
-    });
+    auto noting = notes(step, std::move(done));
+    inner_->run(std::move(step), std::move(noting));
   }
+  bool prepare(Step next, std::function<void(StepDone)> done) override {
+    auto noting = notes(next, std::move(done));
+    return inner_->prepare(std::move(next), std::move(noting));
+  }
+  bool withdraw() override { return inner_->withdraw(); }
   // Once nothing runs any more. What was sampled twice had the same logits, unless contradicted().
   const Log& log() const { return log_; }
   bool contradicted() const { return contradicted_; }
 
  private:
+  // Called on the engine's thread, before a prepared step begins.
+  std::function<void(StepDone)> notes(const Step& step, std::function<void(StepDone)> done) {
+    std::vector<std::pair<uint64_t, uint32_t>> keys;
+    for (const auto& s : step.sequences) keys.emplace_back(s.sampling.seed, s.index);
+    return [this, keys = std::move(keys), d = std::move(done)](StepDone result) {
+      for (size_t i = 0; i < keys.size(); ++i) {
+        const auto& logits = inner_->last_logits().at(i);
+        if (logits.empty()) continue;
+        const XXH128_hash_t h = XXH3_128bits(logits.data(), logits.size() * sizeof(float));
+        const Digest digest{h.high64, h.low64};
+        const auto [at, fresh] = log_.emplace(keys[i], digest);
+        contradicted_ = contradicted_ || (!fresh && at->second != digest);
+      }
+      d(std::move(result));
+    };
+  }
+
   std::unique_ptr<ModelEngine> inner_;
-  std::vector<std::pair<uint64_t, uint32_t>> keys_;
   Log log_;
   bool contradicted_ = false;
 };

@@ -62,6 +62,30 @@ TEST_CASE("every step is reported with its kind, rows, seconds and gap") {
   CHECK(eyes->prefixes == std::vector<std::pair<uint32_t, uint32_t>>{{70, 0}, {20, 0}});
 }
 
+// A prepared step needs no strand to begin, so this one may hear of an end late and of the next in
+// time: what lies between steps is not counted twice for that.
+TEST_CASE("gaps and steps add up to the time that passed") {
+  Rig rig;
+  const auto eyes = std::make_shared<Eyes>();
+  rig.options.probes = eyes;
+  const auto& w = rig.add("w", Role::kBoth);
+  const auto m = rig.prepare("w", rig.prompt(5), 400, false);
+  rig.coordinator.send("w", m);
+  Instant first{}, last{};
+  while (eyes->steps.size() < 400) {
+    const size_t before = eyes->steps.size();
+    REQUIRE(rig.world.run_while([&] { return eyes->steps.size() == before; }, 1s));
+    w.engine->slow_down(before % 2 == 0 ? 1.5 : 0.5);  // as if heard too late, too early
+    last = rig.world.now();
+    if (before == 0) first = last;
+  }
+  CHECK(w.node->worker().counters().followed == 399);
+  double told = 0;
+  for (size_t i = 1; i < 400; ++i) told += eyes->steps[i].seconds + eyes->steps[i].gap;
+  const double passed = std::chrono::duration<double>(last - first).count();
+  CHECK(told == doctest::Approx(passed).epsilon(0.01));
+}
+
 TEST_CASE("gauges tell who runs, waits for blocks and where there is slack") {
   Rig rig;
   const auto eyes = std::make_shared<Eyes>();
