@@ -28,7 +28,7 @@ enum class Stage : uint8_t {
   kWaiting,    // holds no block
   kRunning,    // takes part in steps
   kSending,    // all computed, blocks pinned until the sender is through
-  kEnding,     // over; its blocks are freed at the step boundary
+  kEnding,     // over; its blocks are freed when no step carries it
 };
 
 // One attempt at a request, as this worker knows it. Owned by the Worker.
@@ -55,7 +55,7 @@ struct Sequence {
   std::vector<BlockRef> blocks;   // in order of the sequence
   uint32_t active_blocks = kAll;  // so many of them are held as active, the others as `rest`
   Hold rest = Hold::kActive;
-  uint32_t in_step = 0;           // steps that carry it: in flight, prepared
+  uint32_t in_step = 0;  // steps that carry it: in flight, prepared
 
   PrefixPart prefix;           // unused without a prefix cache
   bool exchange_due = false;   // of a block for an equal one, when no step runs with it

@@ -246,8 +246,8 @@ void Worker::fail(Key key, Status why) {
 }
 
 // Ends a sequence here. Its reader and its sender stop at once, by our own doing; its blocks are
-// freed now, or at the step boundary when a step in flight touches them, or when the device has
-// ended a copy of them that is under way.
+// freed now, or when the last step that touches them has ended (one that has not begun never will),
+// or when the device has ended a copy of them that is under way.
 void Worker::release(Key key, bool quiesce) {
   const auto it = sequences_.find(key);
   CHECK(it != sequences_.end());

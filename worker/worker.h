@@ -272,9 +272,9 @@ class Worker : public std::enable_shared_from_this<Worker> {
 
   uint64_t step_id_ = 0;
   std::optional<InFlight> step_;
-  std::optional<InFlight> prepared_;  // only beside step_
+  std::optional<InFlight> prepared_;   // only beside step_
   std::optional<Instant> step_ended_;  // the last one, and there was more to do
-  double gap_ = 0;                     // seconds between steps not reported so far; negative: too many
+  double gap_ = 0;  // seconds between steps not yet reported; below 0: too many were
   bool scheduled_ = false;
   bool kv_short_ = false;     // as of the last plan
   bool grant_short_ = false;  // since the last sweep a grant found no blocks

@@ -51,7 +51,8 @@ auto keep(std::promise<StepDone>& promise) {
   return [&promise](StepDone d) { promise.set_value(std::move(d)); };
 }
 
-TEST_CASE("a prepared step follows with the sampled tokens, and gives what one run after it gives") {
+TEST_CASE(
+    "a prepared step follows with the sampled tokens, and gives what one run after it gives") {
   const auto engine = tiny();
   const std::vector<Token> wanted = generate(*engine, {1, 2, 3}, 3).ids;
   const StepSequence a = sequence({0}, 0, {1, 2, 3});
@@ -115,9 +116,8 @@ TEST_CASE("logits that are no numbers drop it where it goes on from them") {
   options.blocks = 8;
   for (const bool goes_on : {true, false}) {
     CAPTURE(goes_on);
-    const auto engine =
-        make_engine(open_model(test_model("script/inf.gguf")),
-                    kernels::make_cpu_device(kernels::best_cpu_path(), 2), options);
+    const auto engine = make_engine(open_model(test_model("script/inf.gguf")),
+                                    kernels::make_cpu_device(kernels::best_cpu_path(), 2), options);
     const StepSequence good = sequence({0}, 0, {'A'});
     const StepSequence bad = sequence({1}, 0, {'B', '*'});
     Held held(*engine, Step{{good, bad}});

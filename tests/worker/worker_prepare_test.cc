@@ -102,7 +102,8 @@ TEST_CASE("cancelled before the prepared step has begun, a request ends with the
 }
 
 // The blocks suffice for one request: the next one gets those of the cancelled one.
-TEST_CASE("over when the prepared step has begun, a request keeps its blocks until that has ended") {
+TEST_CASE(
+    "over when the prepared step has begun, a request keeps its blocks until that has ended") {
   for (const bool cancelled : {true, false}) {
     CAPTURE(cancelled);
     Rig rig;
@@ -176,7 +177,8 @@ TEST_CASE("what waits and what is preempted come as soon as without prepared ste
       const auto& w = rig.add("w", Role::kBoth);
       std::vector<to_worker::Prepare> all;
       for (uint32_t i = 0; i < 7; ++i)
-        all.push_back(rig.prepare("w", rig.prompt(i < 3 ? 60 : 20), i < 3 ? 9 + 7 * i : 230, false));
+        all.push_back(
+            rig.prepare("w", rig.prompt(i < 3 ? 60 : 20), i < 3 ? 9 + 7 * i : 230, false));
       for (const auto& m : all) actor(w).on(m);
       for (const auto& m : all) {
         REQUIRE(rig.await_finish("w", m.transfer, 60s));
@@ -240,14 +242,15 @@ TEST_CASE("a digest is made while no step runs") {
   CHECK(rig.all_free());
 }
 
-TEST_CASE("who waits for the blocks of an answer that reaches its length begins with the next step") {
+TEST_CASE(
+    "who waits for the blocks of an answer that reaches its length begins with the next step") {
   std::map<bool, uint64_t> steps;
   for (const bool prepare : {true, false}) {
     Rig rig;
     rig.options.prepare = prepare;
     rig.engine.blocks = 16;
     const auto& w = rig.add("w", Role::kBoth);
-    const auto ends = rig.prepare("w", rig.prompt(60), 10, false);    // 5 blocks
+    const auto ends = rig.prepare("w", rig.prompt(60), 10, false);     // 5 blocks
     const auto goes_on = rig.prepare("w", rig.prompt(20), 40, false);  // 4
     const auto waits = rig.prepare("w", rig.prompt(100), 48, false);   // 10
     for (const auto& m : {ends, goes_on, waits}) actor(w).on(m);
