@@ -59,7 +59,7 @@ double now() {
 // --- one rank
 
 template <class F>
-F function(void* library, const char* name, F) {
+F function(void* library, const char* name) {
   void* const found = dlsym(library, name);
   must(found != nullptr, std::string("NCCL has no ") + name);
   return reinterpret_cast<F>(found);
@@ -71,7 +71,7 @@ void send_to_itself(int ordinal, size_t bytes) {
   const std::string path = named != nullptr && *named ? named : "libnccl.so.2";
   void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   must(library != nullptr, path + " cannot be opened");
-#define HEADRACE_NCCL(name) const auto name = function(library, "nccl" #name, &nccl##name)
+#define HEADRACE_NCCL(name) const auto name = function<decltype(&nccl##name)>(library, "nccl" #name)
   HEADRACE_NCCL(GetVersion);
   HEADRACE_NCCL(GetUniqueId);
   HEADRACE_NCCL(CommInitRankConfig);
