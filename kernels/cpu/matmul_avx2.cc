@@ -103,68 +103,40 @@ HEADRACE_INLINE void store(const TileJob& job, int t, int row, __m256 v) {
   _mm256_maskstore_ps(y, mask, v);
 }
 
-// One tile, V of its quarters of 8 rows at a time, in turns.
+template <WeightType kWeights>
+struct Quarters {
+  using Sum = __m256;
+  static constexpr WeightType kType = kWeights;
+  static constexpr int kRows = kQuarter;
+  HEADRACE_INLINE static Sum zero() { return _mm256_setzero_ps(); }
+  template <int T>
+  HEADRACE_INLINE static void add(const std::byte* unit, int quarter, const std::byte* x,
+                                  Sum (&sums)[T]) {
+    multiply<kType, T>(unit, quarter, x, sums);
+  }
+  HEADRACE_INLINE static void store(const TileJob& job, int t, int row, Sum sum) {
+    kernels::store(job, t, row, sum);
+  }
+};
+
 template <WeightType kType, int T, int V>
-void quarters_in_turns(const TileJob& job, int tile) {
-  using U = Unit<kType>;
-  const std::byte* w = job.w + static_cast<size_t>(tile) * job.tile_bytes;
-  __m256 sums[4][T];
-  for (auto& quarter : sums) {
-    HEADRACE_UNROLL
-    for (int t = 0; t < T; t++) quarter[t] = _mm256_setzero_ps();
-  }
-  const Turns turns(job.units, kTurn);
-  for (int i = 0; i < turns.count; i++) {
-    const Turn part = turns[i];
-    const std::byte* begin = w + static_cast<size_t>(part.begin) * U::kSize;
-    each_pass<4 / V>([&](auto pass) __attribute__((always_inline)) {
-      __m256 acc[V][T];
-      HEADRACE_UNROLL
-      for (int v = 0; v < V; v++) {
-        HEADRACE_UNROLL
-        for (int t = 0; t < T; t++) acc[v][t] = sums[pass * V + v][t];
-      }
-      const std::byte* unit = begin;
-      const std::byte* x = job.x + static_cast<size_t>(part.begin) * T * kQuantTokenBytes;
-      for (int u = 0; u < part.units; u++) {
-        if (job.cold) fetch_next<kType, pass, 4 / V>(begin, part.units, u);
-        HEADRACE_UNROLL
-        for (int v = 0; v < V; v++) multiply<kType, T>(unit, pass * V + v, x, acc[v]);
-        unit += U::kSize;
-        x += T * kQuantTokenBytes;
-      }
-      HEADRACE_UNROLL
-      for (int v = 0; v < V; v++) {
-        HEADRACE_UNROLL
-        for (int t = 0; t < T; t++) sums[pass * V + v][t] = acc[v][t];
-      }
-    });
-  }
-  HEADRACE_UNROLL
-  for (int v = 0; v < 4; v++) {
-    HEADRACE_UNROLL
-    for (int t = 0; t < T; t++) store(job, t, tile * kTileRows + v * kQuarter, sums[v][t]);
-  }
+void tiles(const TileJob& job) {
+  for (int tile = 0; tile < job.tiles; tile++)
+    parts_in_turns<Quarters<kType>, T, V>(job, tile, kTurn);
 }
 
 template <WeightType kType>
 void quant(const TileJob& job) {
-  for (int tile = 0; tile < job.tiles; tile++) {
-    // As many vectors as leave room for T * V results, T sums and the operands in 16 registers.
-    switch (job.tokens) {
-      case 1:
-        quarters_in_turns<kType, 1, 4>(job, tile);
-        break;
-      case 2:
-        quarters_in_turns<kType, 2, 4>(job, tile);
-        break;
-      case 3:
-        quarters_in_turns<kType, 3, 2>(job, tile);
-        break;
-      default:
-        quarters_in_turns<kType, 4, 1>(job, tile);
-        break;
-    }
+  // As many vectors as leave room for T * V results, T sums and the operands in 16 registers.
+  switch (job.tokens) {
+    case 1:
+      return tiles<kType, 1, 4>(job);
+    case 2:
+      return tiles<kType, 2, 4>(job);
+    case 3:
+      return tiles<kType, 3, 2>(job);
+    default:
+      return tiles<kType, 4, 1>(job);
   }
 }
 

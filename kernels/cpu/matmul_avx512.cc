@@ -68,54 +68,28 @@ HEADRACE_INLINE void multiply(const std::byte* unit, int half, const std::byte* 
   }
 }
 
-// One tile, V of its halves of 16 rows at a time, in turns.
-template <WeightType kType, int T, int V>
-void halves_in_turns(const TileJob& job, int tile) {
-  using U = Unit<kType>;
-  const std::byte* w = job.w + static_cast<size_t>(tile) * job.tile_bytes;
-  __m512 sums[2][T];
-  for (auto& half : sums) {
-    HEADRACE_UNROLL
-    for (int t = 0; t < T; t++) half[t] = _mm512_setzero_ps();
+template <WeightType kWeights>
+struct Halves {
+  using Sum = __m512;
+  static constexpr WeightType kType = kWeights;
+  static constexpr int kRows = kHalf;
+  HEADRACE_INLINE static Sum zero() { return _mm512_setzero_ps(); }
+  template <int T>
+  HEADRACE_INLINE static void add(const std::byte* unit, int half, const std::byte* x,
+                                  Sum (&sums)[T]) {
+    multiply<kType, T>(unit, half, x, sums);
   }
-  // Two tokens compute faster than lines come: shorter turns keep their loads closer together.
-  const Turns turns(job.units, T == 2 ? kTurn / 4 : kTurn);
-  for (int i = 0; i < turns.count; i++) {
-    const Turn part = turns[i];
-    const std::byte* begin = w + static_cast<size_t>(part.begin) * U::kSize;
-    each_pass<2 / V>([&](auto pass) __attribute__((always_inline)) {
-      __m512 acc[V][T];
-      HEADRACE_UNROLL
-      for (int v = 0; v < V; v++) {
-        HEADRACE_UNROLL
-        for (int t = 0; t < T; t++) acc[v][t] = sums[pass * V + v][t];
-      }
-      const std::byte* unit = begin;
-      const std::byte* x = job.x + static_cast<size_t>(part.begin) * T * kQuantTokenBytes;
-      for (int u = 0; u < part.units; u++) {
-        if (job.cold) fetch_next<kType, pass, 2 / V>(begin, part.units, u);
-        HEADRACE_UNROLL
-        for (int v = 0; v < V; v++) multiply<kType, T>(unit, pass * V + v, x, acc[v]);
-        unit += U::kSize;
-        x += T * kQuantTokenBytes;
-      }
-      HEADRACE_UNROLL
-      for (int v = 0; v < V; v++) {
-        HEADRACE_UNROLL
-        for (int t = 0; t < T; t++) sums[pass * V + v][t] = acc[v][t];
-      }
-    });
+  HEADRACE_INLINE static void store(const TileJob& job, int t, int row, Sum sum) {
+    kernels::store(job, t, row, sum);
   }
-  HEADRACE_UNROLL
-  for (int half = 0; half < 2; half++) {
-    HEADRACE_UNROLL
-    for (int t = 0; t < T; t++) store(job, t, tile * kTileRows + half * kHalf, sums[half][t]);
-  }
-}
+};
 
 template <WeightType kType, int T, int V>
 void tiles(const TileJob& job) {
-  for (int tile = 0; tile < job.tiles; tile++) halves_in_turns<kType, T, V>(job, tile);
+  // Two tokens compute faster than lines come: shorter turns keep their loads closer together.
+  constexpr int kMost = T == 2 ? kTurn / 4 : kTurn;
+  for (int tile = 0; tile < job.tiles; tile++)
+    parts_in_turns<Halves<kType>, T, V>(job, tile, kMost);
 }
 
 template <WeightType kType>

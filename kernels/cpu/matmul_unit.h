@@ -80,5 +80,55 @@ HEADRACE_INLINE void each_pass(F&& f) {
   if constexpr (kPass + 1 < kPasses) each_pass<kPasses, kPass + 1>(f);
 }
 
+// One tile times T tokens: V of its parts at a time, in turns of at most `most` units. Body is of
+// one instruction set and type of weights: a Sum is a vector of a part's rows, kRows of them;
+//   zero()                          such a vector
+//   add<T>(unit, part, x, sums)     sums[t] += one unit of the part times token t
+//   store(job, t, row, sum)         rows [row, row + kRows) of token t, as far as they exist
+template <class Body, int T, int V>
+HEADRACE_INLINE void parts_in_turns(const TileJob& job, int tile, int most) {
+  constexpr int kParts = kTileRows / Body::kRows;
+  constexpr size_t kSize = Unit<Body::kType>::kSize;
+  const std::byte* w = job.w + static_cast<size_t>(tile) * job.tile_bytes;
+  typename Body::Sum sums[kParts][T];
+  for (auto& part : sums) {
+    HEADRACE_UNROLL
+    for (int t = 0; t < T; t++) part[t] = Body::zero();
+  }
+  const Turns turns(job.units, most);
+  for (int i = 0; i < turns.count; i++) {
+    const Turn turn = turns[i];
+    const std::byte* begin = w + static_cast<size_t>(turn.begin) * kSize;
+    each_pass<kParts / V>([&](auto pass) __attribute__((always_inline)) {
+      typename Body::Sum acc[V][T];
+      HEADRACE_UNROLL
+      for (int v = 0; v < V; v++) {
+        HEADRACE_UNROLL
+        for (int t = 0; t < T; t++) acc[v][t] = sums[pass * V + v][t];
+      }
+      const std::byte* unit = begin;
+      const std::byte* x = job.x + static_cast<size_t>(turn.begin) * T * kQuantTokenBytes;
+      for (int u = 0; u < turn.units; u++) {
+        if (job.cold) fetch_next<Body::kType, pass, kParts / V>(begin, turn.units, u);
+        HEADRACE_UNROLL
+        for (int v = 0; v < V; v++) Body::template add<T>(unit, pass * V + v, x, acc[v]);
+        unit += kSize;
+        x += T * kQuantTokenBytes;
+      }
+      HEADRACE_UNROLL
+      for (int v = 0; v < V; v++) {
+        HEADRACE_UNROLL
+        for (int t = 0; t < T; t++) sums[pass * V + v][t] = acc[v][t];
+      }
+    });
+  }
+  HEADRACE_UNROLL
+  for (int part = 0; part < kParts; part++) {
+    HEADRACE_UNROLL
+    for (int t = 0; t < T; t++)
+      Body::store(job, t, tile * kTileRows + part * Body::kRows, sums[part][t]);
+  }
+}
+
 }  // namespace
 }  // namespace headrace::kernels
